@@ -65,13 +65,12 @@ class OneThread(SamplingThread):
 
     def _draw(self, frontier: np.ndarray, fanout: int, number: int, hop: int, row_ptr: np.ndarray, positions: np.ndarray) -> int:
         csc, place = self.csc, (self.key, number, hop, 0, None)
+        draw.count_neighbors(csc.indptr, csc.num_edges, frontier, fanout, self.replace)
         if self.by_weight:
-            weighted.bound_neighbors(csc.indptr, csc.num_edges, frontier, fanout, self.replace)
             return weighted.sample_neighbors(
                 csc.indptr, csc.indices, csc.sums, csc.guide, self.num_nodes, frontier, fanout, self.replace, *place, *self.scratch,
                 row_ptr, positions, self.neighbors,
             )  # fmt: skip
-        draw.count_neighbors(csc.indptr, csc.num_edges, frontier, fanout, self.replace)
         return draw.sample_neighbors(
             csc.indptr, csc.indices, self.num_nodes, frontier, fanout, self.replace, *place, *self.tile, self.nothing,
             row_ptr, positions, self.neighbors,

@@ -206,6 +206,20 @@ class TestBelady(PolicyContract):
             policy.announce(np.array([4]))
         assert policy.access(np.array([1, 2])).inserted.tolist() == [0, 1]
 
+    def test_batches_that_look_alike_are_told_apart(self):
+        random = np.random.default_rng(3)
+        for _ in range(500):
+            ids = random.permutation(100)[:20]
+            first, second = random.choice(20, 2, replace=False)
+            swapped, other = ids.copy(), ids.copy()
+            swapped[[first, second]] = ids[[second, first]]
+            other[first], other[second] = ids[first] ^ 1, ids[second] ^ 1
+            policy = self.make(100, 3)
+            policy.announce(ids)
+            for wrong in (swapped, other):
+                with pytest.raises(UsageError, match="oldest"):
+                    policy.access(wrong)
+
     def test_window(self):
         with pytest.raises(UsageError, match="window"):
             Belady(5, 2, 0)

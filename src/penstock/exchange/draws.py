@@ -20,7 +20,7 @@ import numpy as np
 from penstock.errors import InputError, damaged_list
 from penstock.exchange import wire
 from penstock.exchange.peers import Asked, Peer
-from penstock.kernels.sample_weighted import cpu as weighted
+from penstock.kernels.sample_neighbors.cpu import count_neighbors
 from penstock.partition import EdgeShares
 from penstock.records import CSC, EdgeType, index_dtype
 from penstock.sample.draws import Draw, Frontier, MakeRoom, draw_positions
@@ -176,7 +176,7 @@ class RemoteDraws:
     def draw(self, how: Draw, lists: Frontier, offsets: np.ndarray, make_room: MakeRoom) -> np.ndarray:
         """int64[m] positions, list after list; sets `offsets`, see `penstock.sample.draws.draw_positions`."""
         nodes, shares = lists.nodes, self._own.shares
-        total, bad = weighted.bound_neighbors(shares.indptr, shares.num_rows, nodes, how.fanout, how.replace)
+        total, bad = count_neighbors(shares.indptr, shares.num_rows, nodes, how.fanout, how.replace)
         if total < 0:
             raise damaged_list(self._own.edge_type, int(nodes[bad]), shares.num_rows)
         most = most_drawn(how, shares.indptr[nodes + 1] - shares.indptr[nodes])

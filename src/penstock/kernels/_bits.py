@@ -1,16 +1,17 @@
-"""Bits of words, for kernels."""
+"""Bits of words, and bitmaps: uint64 vectors of 64 places each word, for kernels."""
 
 from __future__ import annotations
 
-from typing import Any
-
+import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
+
+from penstock.kernels._compile import helper, intrinsic
+from penstock.kernels._memory import load, store
 
 
 @intrinsic
-def _highest_bit(typing_context, word):
+def highest_bit(typing_context, word):
     """The number of the highest bit set in a uint64 that is not 0, as an int64."""
 
     def generate(context, builder, signature, arguments):
@@ -20,4 +21,19 @@ def _highest_bit(typing_context, word):
     return types.int64(types.uint64), generate
 
 
-highest_bit: Any = _highest_bit
+@helper
+def has_bit(bits, place):
+    """Whether the bit of a place is set."""
+    return load(bits, place >> 6) >> np.uint64(place & 63) & np.uint64(1) != 0
+
+
+@helper
+def set_bit(bits, place):
+    """Set the bit of a place."""
+    store(bits, place >> 6, load(bits, place >> 6) | np.uint64(1) << np.uint64(place & 63))
+
+
+@helper
+def clear_bit(bits, place):
+    """Clear the bit of a place."""
+    store(bits, place >> 6, load(bits, place >> 6) & ~(np.uint64(1) << np.uint64(place & 63)))

@@ -12,6 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
+from penstock.kernels._triton import cdiv
+
 _CHUNK: tl.constexpr = tl.constexpr(1024)
 """Blocks that are summed up at once."""
 
@@ -26,6 +28,11 @@ class Blocks(NamedTuple):
 
     before: torch.Tensor
     arrived: torch.Tensor
+
+
+def make_blocks(m: int, size: int, arrived: torch.Tensor) -> Blocks:
+    """Take memory for the sums of m elements, `size` in a block."""
+    return Blocks(torch.empty(max(1, cdiv(m, size)), dtype=torch.int64, device=arrived.device), arrived)
 
 
 @triton.jit

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numba
+import numba.extending
 import numpy as np
 from numba.core import config
 from numba.core.caching import FunctionCache, NullCache
@@ -141,6 +141,10 @@ def helper(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     options: dict[str, Any] = dict(nogil=True, boundscheck=CHECKED, forceinline=True, _nrt=False)
     return numba.njit(**options)(function)
+
+
+intrinsic: Any = numba.extending.intrinsic
+"""Numba's. As it is typed there, what it makes would take one argument more than it does."""
 
 
 @kernel

@@ -104,6 +104,19 @@ def num_taken(degree, fanout, REPLACE: tl.constexpr):
 
 
 @triton.jit
+def begin_rows(first, row, count, b, within, before, row_ptr, BLOCK: tl.constexpr):
+    """Write where the edges of some rows begin, which are of one block, from row `first` on; returns it, counted from row 0.
+
+    `count`: edges of each. `within`, `before`: running sums, see `sample_neighbors.gpu.Counted`.
+    """
+    base = tl.load(before)
+    end = tl.load(before + first // BLOCK) + tl.load(within + row, mask=row < b, other=0)
+    tl.store(row_ptr + 1 + row, end, mask=row < b)
+    tl.store(row_ptr + row, base + tl.zeros_like(row), mask=row == 0)
+    return end - count - base
+
+
+@triton.jit
 def counter_words(node, copy, place):
     """Words 0, 1 and 3 of the counter; see `penstock.rng`."""
     word_1 = (node >> 32).to(tl.uint32) | ((copy >> 12) << 8).to(tl.uint32) | place.to(tl.uint32)
@@ -131,8 +144,13 @@ def read(indices, node, inside, start, position, taken, ranks, prefix_ptr, num_k
 
 
 @triton.jit
-def count_damaged(neighbor, taken, num_src, number, status):
+def tell_first(status, damaged, number):
+    """Lower a number at `status` to the first of those that are damaged."""
+    first = tl.min(tl.where(damaged, number, _CLEAN).reshape(number.numel), axis=0)
+    tl.atomic_min(status, first, mask=first != _CLEAN, sem="relaxed")
+
+
+@triton.jit
+def tell_wrong(neighbor, taken, num_src, number, status):
     """Lower status[1] to the first place whose neighbour is no node."""
-    damaged = taken & ((neighbor < 0) | (neighbor >= num_src))
-    first = tl.min(tl.where(damaged, number, _CLEAN).reshape(neighbor.numel), axis=0)
-    tl.atomic_min(status + 1, first, mask=first != _CLEAN, sem="relaxed")
+    tell_first(status + 1, taken & ((neighbor < 0) | (neighbor >= num_src)), number)

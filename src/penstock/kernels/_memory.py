@@ -4,6 +4,9 @@ Numba's own indexing tests every index for being negative; in the sampling passe
 time. In checked mode (`PENSTOCK_CHECKED_KERNELS=1`) the same names are plain, bounds-checked indexing.
 """
 
+# some are others in checked mode:
+# pyright: reportRedeclaration=false
+
 from __future__ import annotations
 
 from typing import Any
@@ -12,29 +15,29 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from penstock.kernels._compile import CHECKED, helper
+from penstock.kernels._compile import CHECKED, helper, intrinsic
 
 
-def _element_pointer(context, builder, array_type, array, index):
-    return builder.gep(make_array(array_type)(context, builder, array).data, [index], inbounds=True)
+def _element_pointer(context, builder, array_type, array, index, inbounds=True):
+    return builder.gep(make_array(array_type)(context, builder, array).data, [index], inbounds=inbounds)
 
 
 def _is_vector(array: Any) -> bool:
     return isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"
 
 
-def _make_prefetch(is_write: int, level: int):
+def _make_prefetch(is_write: int, level: int) -> Any:
     @intrinsic
     def prefetch(typing_context, array, index):
+        """Bring array[index] near. The index may be any number: what is not there is not fetched."""
         if not _is_vector(array):
             return None
 
         def generate(context, builder, signature, arguments):
             byte_pointer, i32 = ir.IntType(8).as_pointer(), ir.IntType(32)
-            pointer = builder.bitcast(_element_pointer(context, builder, signature.args[0], *arguments), byte_pointer)
+            pointer = builder.bitcast(_element_pointer(context, builder, signature.args[0], *arguments, inbounds=False), byte_pointer)
             kind = ir.FunctionType(ir.VoidType(), [byte_pointer, i32, i32, i32])
             function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
             builder.call(function, [pointer, i32(is_write), i32(4 - level), i32(1)])
@@ -45,12 +48,21 @@ def _make_prefetch(is_write: int, level: int):
     return prefetch
 
 
-prefetch_read: Any = _make_prefetch(0, 1)
-prefetch_write: Any = _make_prefetch(1, 1)
+prefetch_read = _make_prefetch(0, 1)
+prefetch_write = _make_prefetch(1, 1)
 
-prefetch_far: Any = _make_prefetch(0, 2)
+prefetch_far = _make_prefetch(0, 2)
 """Into the second level of the processor's caches only, to be read or written. In the first, a line on its way holds one of a dozen
 buffers, which bounds how many are: quicker where tables are much larger than the caches (docs/design/caching.md)."""
+
+_LINE = 64
+
+
+@helper
+def prefetch_bytes(array, start, count):
+    """Bring near array[start:][:count] of a uint8 vector."""
+    for byte in range(start, start + count, _LINE):
+        prefetch_read(array, byte)
 
 
 WORD_PAIR = 16
@@ -102,7 +114,7 @@ def copy_bytes(typing_context, target, target_start, source, source_start, count
 if CHECKED:
 
     @helper
-    def _checked_load_word(array, index):
+    def load_word(array, index):
         """Return the little-endian word at array[index:index + 8] of a uint8 vector."""
         word = np.uint64(0)
         for k in range(8):
@@ -110,23 +122,19 @@ if CHECKED:
         return word
 
     @helper
-    def _checked_load(array, index):
+    def load(array, index):
         """Return array[index]."""
         return array[index]
 
     @helper
-    def _checked_store(array, index, value):
+    def store(array, index, value):
         """Set array[index] = value."""
         array[index] = value
-
-    load: Any = _checked_load
-    load_word: Any = _checked_load_word
-    store: Any = _checked_store
 
 else:
 
     @intrinsic
-    def _load(typing_context, array, index):
+    def load(typing_context, array, index):
         """Return array[index], 0 <= index < array.size unchecked."""
         if not _is_vector(array):
             return None
@@ -138,7 +146,7 @@ else:
         return array.dtype(array, types.intp), generate
 
     @intrinsic
-    def _load_word(typing_context, array, index):
+    def load_word(typing_context, array, index):
         """Return the little-endian word at array[index:index + 8] of a uint8 vector, unchecked."""
         if not _is_vector(array) or array.dtype != types.uint8:
             return None
@@ -150,7 +158,7 @@ else:
         return types.uint64(array, types.intp), generate
 
     @intrinsic
-    def _store(typing_context, array, index, value):
+    def store(typing_context, array, index, value):
         """Set array[index] = value (cast to the array's dtype), 0 <= index < array.size unchecked."""
         if not _is_vector(array):
             return None
@@ -161,7 +169,3 @@ else:
             return context.get_dummy_value()
 
         return types.void(array, types.intp, array.dtype), generate
-
-    load = _load
-    load_word = _load_word
-    store = _store

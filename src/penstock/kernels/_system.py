@@ -9,30 +9,26 @@ from __future__ import annotations
 from typing import Any
 
 from numba import types
-from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from penstock.kernels._compile import helper
+from penstock.kernels._compile import helper, intrinsic
 
-_Long = types.int64
-syscall: Any = types.ExternalFunction("syscall", _Long(_Long, _Long, _Long, _Long, _Long, _Long, _Long))
+_LONG = types.int64
+syscall: Any = types.ExternalFunction("syscall", _LONG(*(_LONG,) * 7))
 """syscall(number, six arguments): -1 for an error."""
 
-pread: Any = types.ExternalFunction("pread", _Long(types.int32, _Long, _Long, _Long))
+pread: Any = types.ExternalFunction("pread", _LONG(types.int32, _LONG, _LONG, _LONG))
 """pread(descriptor, address, count, offset): -1 for an error."""
 
 _errno_location: Any = types.ExternalFunction("__errno_location", types.CPointer(types.int32)())
 
 
 @intrinsic
-def _load_pointed(typing_context, pointer):
+def _load_int32(typing_context, pointer):
     def generate(context, builder, signature, arguments):
         return builder.load(arguments[0])
 
     return types.int32(pointer), generate
-
-
-_load_int32: Any = _load_pointed
 
 
 @helper
@@ -42,7 +38,7 @@ def errno():
 
 
 @intrinsic
-def _fence(typing_context):
+def fence(typing_context):
     """Let nothing be seen after this before what was written before it, also what went past the caches."""
 
     def generate(context, builder, signature, arguments):
@@ -52,11 +48,8 @@ def _fence(typing_context):
     return types.void(), generate
 
 
-fence: Any = _fence
-
-
 @intrinsic
-def _load_acquire(typing_context, array, index):
+def load_acquire(typing_context, array, index):
     """Return array[index], before anything that is read later."""
 
     def generate(context, builder, signature, arguments):
@@ -67,7 +60,7 @@ def _load_acquire(typing_context, array, index):
 
 
 @intrinsic
-def _store_release(typing_context, array, index, value):
+def store_release(typing_context, array, index, value):
     """Set array[index], after everything that was written before."""
 
     def generate(context, builder, signature, arguments):
@@ -79,7 +72,7 @@ def _store_release(typing_context, array, index, value):
 
 
 @intrinsic
-def _add_atomic(typing_context, array, index, value):
+def add_atomic(typing_context, array, index, value):
     """Add to array[index] of an int64 vector; returns what was there. Sequentially consistent; adding 0 is a load."""
 
     def generate(context, builder, signature, arguments):
@@ -87,8 +80,3 @@ def _add_atomic(typing_context, array, index, value):
         return builder.atomic_rmw("add", pointer, arguments[2], "seq_cst")
 
     return types.int64(array, types.intp, types.int64), generate
-
-
-load_acquire: Any = _load_acquire
-store_release: Any = _store_release
-add_atomic: Any = _add_atomic

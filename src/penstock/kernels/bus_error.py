@@ -15,7 +15,8 @@ from typing import Any
 import numba
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
+
+from penstock.kernels._compile import intrinsic
 
 EXIT_CODE = 2
 LINE = (
@@ -29,7 +30,7 @@ _pause: Any = types.ExternalFunction("pause", types.int32())
 
 
 @intrinsic
-def _line_address(typing_context):
+def _address_of_line(typing_context):
     """The address of the line, which becomes part of the compiled code."""
 
     def generate(context, builder, signature, arguments):
@@ -40,7 +41,7 @@ def _line_address(typing_context):
 
 
 @intrinsic
-def _is_first(typing_context):
+def _has_the_word(typing_context):
     """Whether no other thread has asked before: threads that read one file meet its end at the same time."""
 
     def generate(context, builder, signature, arguments):
@@ -52,8 +53,6 @@ def _is_first(typing_context):
     return types.boolean(), generate
 
 
-_address_of_line: Any = _line_address
-_has_the_word: Any = _is_first
 _NUM_BYTES = len(LINE.encode()) + 1
 
 

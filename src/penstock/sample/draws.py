@@ -100,7 +100,7 @@ def _draw_weighted(
 ) -> tuple[np.ndarray, np.ndarray, int]:  # fmt: skip
     """The same by weight. How many come is known afterwards: edges of weight 0 do not."""
     nodes = frontier.nodes
-    most, bad = weighted.bound_neighbors(csc.indptr, csc.num_edges, nodes, how.fanout, how.replace)
+    most, bad = draw.count_neighbors(csc.indptr, csc.num_edges, nodes, how.fanout, how.replace)
     if most < 0:
         raise damaged_list(edge_type, int(nodes[bad]), csc.num_edges)
     neighbors, positions = scratch.neighbors(most, csc.indices.dtype), make_room(most)

@@ -6,6 +6,7 @@ import numpy as np
 
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_read, prefetch_write, store
+from penstock.kernels._typed_lists import list_of
 
 AHEAD = 16
 
@@ -55,13 +56,10 @@ def grow(indptrs, indices, firsts, out_ptr, out_nodes, sources, max_size, blocks
             if sizes[block] >= max_size:
                 continue
             for e in range(len(indptrs)):
-                row = node - firsts[e, 1]
-                if row >= 0 and row < indptrs[e].size - 1:
-                    start, stop = load(indptrs[e], row), load(indptrs[e], row + 1)
-                    tail = _take(indices[e], start, stop, firsts[e, 0], block, max_size, blocks, sizes, queue, tail)
-            if out_ptr.size > 0:
-                start, stop = np.int64(load(out_ptr, node)), np.int64(load(out_ptr, node + 1))
-                tail = _take(out_nodes, start, stop, 0, block, max_size, blocks, sizes, queue, tail)
+                start, stop = list_of(indptrs[e], firsts[e, 1], node)
+                tail = _take(indices[e], start, stop, firsts[e, 0], block, max_size, blocks, sizes, queue, tail)
+            start, stop = list_of(out_ptr, 0, node)
+            tail = _take(out_nodes, start, stop, 0, block, max_size, blocks, sizes, queue, tail)
     return num_blocks
 
 
@@ -86,13 +84,10 @@ def _meet_all(indptrs, indices, firsts, out_ptr, out_nodes, members, start, stop
     for m in range(start, stop):
         node = np.int64(members[m])
         for e in range(len(indptrs)):
-            row = node - firsts[e, 1]
-            if row >= 0 and row < indptrs[e].size - 1:
-                begin, end = load(indptrs[e], row), load(indptrs[e], row + 1)
-                num_met = _meet(indices[e], begin, end, firsts[e, 0], blocks, counts, met, num_met)
-        if out_ptr.size > 0:
-            begin, end = np.int64(load(out_ptr, node)), np.int64(load(out_ptr, node + 1))
-            num_met = _meet(out_nodes, begin, end, 0, blocks, counts, met, num_met)
+            begin, end = list_of(indptrs[e], firsts[e, 1], node)
+            num_met = _meet(indices[e], begin, end, firsts[e, 0], blocks, counts, met, num_met)
+        begin, end = list_of(out_ptr, 0, node)
+        num_met = _meet(out_nodes, begin, end, 0, blocks, counts, met, num_met)
     return num_met
 
 

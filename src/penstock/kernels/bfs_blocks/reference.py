@@ -11,16 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
-
-def neighbors_of(adjacency, out_ptr, out_nodes, node):
-    """Return the list of neighbours of a node: by edge type and slot, then out-neighbours."""
-    neighbors = []
-    for indptr, indices, first_src, first_dst in adjacency:
-        if first_dst <= node < first_dst + indptr.size - 1:
-            neighbors += [int(u) + first_src for u in indices[indptr[node - first_dst] : indptr[node - first_dst + 1]]]
-    if out_ptr.size:
-        neighbors += map(int, out_nodes[out_ptr[node] : out_ptr[node + 1]])
-    return neighbors
+from penstock.kernels.breadth_first.reference import neighbors_of
 
 
 def grow(adjacency, out_ptr, out_nodes, sources, max_size):

@@ -6,6 +6,7 @@ import numpy as np
 
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_read, prefetch_write, store
+from penstock.kernels._typed_lists import list_of
 
 AHEAD = 16
 
@@ -105,7 +106,7 @@ def breadth_first(indptrs, indices, firsts, out_ptr, out_nodes, roots, num_wante
         tail += 1
         while head < tail:
             if head + AHEAD < tail:
-                prefetch_read(indptrs[0], min(np.int64(queue[head + AHEAD]), indptrs[0].size - 1))
+                prefetch_read(indptrs[0], np.int64(queue[head + AHEAD]) - firsts[0, 1])
             node = np.int64(queue[head])
             head += 1
             if marks[node] & WANTED != 0:
@@ -114,9 +115,8 @@ def breadth_first(indptrs, indices, firsts, out_ptr, out_nodes, roots, num_wante
                 if count == num_wanted:
                     break
             for e in range(len(indptrs)):
-                row = node - firsts[e, 1]
-                if row >= 0 and row < indptrs[e].size - 1:
-                    tail = _reach(indices[e], load(indptrs[e], row), load(indptrs[e], row + 1), firsts[e, 0], marks, queue, tail)
-            if out_ptr.size > 0:
-                tail = _reach(out_nodes, load(out_ptr, node), load(out_ptr, node + 1), 0, marks, queue, tail)
+                start, stop = list_of(indptrs[e], firsts[e, 1], node)
+                tail = _reach(indices[e], start, stop, firsts[e, 0], marks, queue, tail)
+            start, stop = list_of(out_ptr, 0, node)
+            tail = _reach(out_nodes, start, stop, 0, marks, queue, tail)
     return count

@@ -68,6 +68,17 @@ def build_outgoing(adjacency, num_nodes, limit):
     return np.cumsum([0, *map(len, lists)]), np.array([v for nodes in lists for v in nodes], dtype=np.int64)
 
 
+def neighbors_of(adjacency, out_ptr, out_nodes, node):
+    """Return the list of neighbours of a node: by edge type and slot, then out-neighbours."""
+    neighbors = []
+    for indptr, indices, first_src, first_dst in adjacency:
+        if first_dst <= node < first_dst + indptr.size - 1:
+            neighbors += [int(u) + first_src for u in indices[indptr[node - first_dst] : indptr[node - first_dst + 1]]]
+    if len(out_ptr):
+        neighbors += map(int, out_nodes[out_ptr[node] : out_ptr[node + 1]])
+    return neighbors
+
+
 def breadth_first(adjacency, out_ptr, out_nodes, roots, is_wanted):
     """Visit nodes breadth first from one root after another.
 
@@ -77,7 +88,7 @@ def breadth_first(adjacency, out_ptr, out_nodes, roots, is_wanted):
         roots: int64[r], where to start, and to start again when nothing more can be reached.
         is_wanted: bool[num_nodes].
     Returns:
-        int64[m]: the wanted nodes as they are reached. Neighbours of a node: by edge type and slot, then out-neighbours.
+        int64[m]: the wanted nodes as they are reached. Neighbours of a node as of `neighbors_of`.
     """
     reached, order, queue = set(), [], deque()
     for root in map(int, roots):
@@ -89,13 +100,7 @@ def breadth_first(adjacency, out_ptr, out_nodes, roots, is_wanted):
             node = queue.popleft()
             if is_wanted[node]:
                 order.append(node)
-            neighbors = []
-            for indptr, indices, first_src, first_dst in adjacency:
-                if first_dst <= node < first_dst + indptr.size - 1:
-                    neighbors += [int(u) + first_src for u in indices[indptr[node - first_dst] : indptr[node - first_dst + 1]]]
-            if out_ptr.size:
-                neighbors += map(int, out_nodes[out_ptr[node] : out_ptr[node + 1]])
-            for neighbor in neighbors:
+            for neighbor in neighbors_of(adjacency, out_ptr, out_nodes, node):
                 if neighbor not in reached:
                     reached.add(neighbor)
                     queue.append(neighbor)

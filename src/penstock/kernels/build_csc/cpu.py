@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.kernels._compile import kernel
 from penstock.kernels._memory import load, prefetch_write, store
+from penstock.kernels.placement.cpu import count_keys
 
 AHEAD = 16
 
@@ -11,11 +12,7 @@ AHEAD = 16
 @kernel
 def count_degrees(dst, degrees):
     """Add to int64[num_dst] `degrees` the number of edges into each node."""
-    for i in range(dst.size):
-        if i + AHEAD < dst.size:
-            prefetch_write(degrees, load(dst, i + AHEAD))
-        node = load(dst, i)
-        store(degrees, node, load(degrees, node) + 1)
+    count_keys(dst, 0, degrees)
 
 
 @kernel

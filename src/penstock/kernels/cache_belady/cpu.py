@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.kernels._bits import highest_bit
+from penstock.kernels._bits import clear_bit, has_bit, highest_bit, set_bit
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_far, store
 from penstock.kernels._queues import drop, first_place, is_empty, push
 from penstock.kernels.cache_lookup.cpu import AHEAD, LOW, keep_resident
+from penstock.kernels.id_hash.cpu import MULTIPLIER_3, mix
 
 NO_USE = -1
 """In the log: no next use is announced. In the directory: no use in the window, and no place in a queue."""
@@ -33,23 +34,11 @@ GROUP = 16
 
 @kernel
 def digest(ids):
-    """A number that tells batches of one size apart, and their orders."""
-    total = np.int64(0)
+    """A number that tells batches of one size apart, and their orders, but for one in 2**64."""
+    total = np.uint64(0)
     for i in range(ids.size):
-        total += ids[i] ^ i * 2654435761
-    return total
-
-
-@helper
-def _set_bit(bits, place):
-    word = place >> 6
-    store(bits, word, load(bits, word) | (np.uint64(1) << np.uint64(place & 63)))
-
-
-@helper
-def _clear_bit(bits, place):
-    word = place >> 6
-    store(bits, word, load(bits, word) & ~(np.uint64(1) << np.uint64(place & 63)))
+        total += mix(np.uint64(load(ids, i)) + np.uint64(i) * MULTIPLIER_3)
+    return np.int64(total)
 
 
 @helper
@@ -75,9 +64,9 @@ def announce(ids, entries, nodes, nexts, bits, start, position):
     Args:
         ids: int64[n], distinct.
         entries: int32[2 * num_nodes], the directory.
-        nodes, nexts: int32[m], the log, m a power of two: node and place of its next use, per use; place p is at p % m. All of the window
-            and this batch fit in.
-        bits: uint64[ceil(m / 64)], a bit per place: a resident row is used there next.
+        nodes, nexts: int32[m], the log, m a power of two from 64 on: node and place of its next use, per use; place p is at p % m. All of
+            the window and this batch fit in.
+        bits: uint64[m / 64], a bit per place: a resident row is used there next.
         start, position: places of the window's first use and of this batch's first one.
     """
     mask, last = nodes.size - 1, ids.size - 1
@@ -120,8 +109,8 @@ def copy_window(start, end, nodes, nexts, bits, new_nodes, new_nexts, new_bits):
     mask, new_mask = nodes.size - 1, new_nodes.size - 1
     for place in range(start, end):
         new_nodes[place & new_mask], new_nexts[place & new_mask] = nodes[place & mask], nexts[place & mask]
-        if (bits[(place & mask) >> 6] >> np.uint64(place & 63)) & np.uint64(1):
-            _set_bit(new_bits, place & new_mask)
+        if has_bit(bits, place & mask):
+            set_bit(new_bits, place & new_mask)
 
 
 @kernel
@@ -268,7 +257,7 @@ def insert(
                 if use < 0 or use > furthest:
                     continue
                 victim = np.int64(load(nodes, furthest & mask))
-                _clear_bit(bits, furthest & mask)
+                clear_bit(bits, furthest & mask)
                 is_crowded |= furthest <= latest
                 slot = np.int64(load(entries, 2 * victim))
                 victim_class = _class_of(classes, slot)
@@ -277,7 +266,7 @@ def insert(
         store(classes, min(slot, classes.size - 1), np.uint8(node_class))
         store(entries, 2 * node, np.int32(slot))
         if use >= 0:
-            _set_bit(bits, use & mask)
+            set_bit(bits, use & mask)
             furthest, latest = max(furthest, use), max(latest, use)
         else:
             is_queued = True

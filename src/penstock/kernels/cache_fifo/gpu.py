@@ -21,7 +21,7 @@ import torch
 import triton
 import triton.language as tl
 
-from penstock.kernels._block_sums import Blocks, sum_blocks
+from penstock.kernels._block_sums import make_blocks, sum_blocks
 from penstock.kernels._triton import cdiv, launch
 
 BLOCK = 512
@@ -83,9 +83,9 @@ def access(ids, numbers, capacity, state, hit_slots, into):
         return
     programs = cdiv(n, BLOCK)
     slacks, left, missed = torch.empty(3 * n + 1, dtype=torch.int32, device=device).split([n, n, n + 1])
-    before = torch.empty(programs, dtype=torch.int64, device=device)
     cursor, begun, sums, arrived = state
-    launch(_look_up, programs, device, ids, n, numbers, capacity, cursor, slacks, sums, *Blocks(before, arrived), BLOCK=BLOCK)
+    before, _ = blocks = make_blocks(n, BLOCK, arrived)
+    launch(_look_up, programs, device, ids, n, numbers, capacity, cursor, slacks, sums, *blocks, BLOCK=BLOCK)
     settling = slacks, n, before, sums, capacity, cursor, begun, left, missed, arrived
     launch(_settle, programs, device, *settling, BLOCK=BLOCK, TILE=TILE)
     launch(_give_slots, programs, device, ids, n, numbers, capacity, slacks, before, missed, begun, hit_slots, into, BLOCK=BLOCK)

@@ -21,7 +21,7 @@ from penstock.kernels._lists import (
     value_of,
 )
 from penstock.kernels._memory import load, prefetch_far, store
-from penstock.kernels.cache_lookup.cpu import AHEAD, keep_resident, release
+from penstock.kernels.cache_lookup.cpu import AHEAD, keep_resident
 
 
 @kernel
@@ -58,7 +58,7 @@ def access(ids, slots, rows, most, cursor, hit_slots, inserted, into):
                 while is_empty(rows, capacity + least):
                     least += 1
                 slot = take_last(rows, slots, capacity + least)
-                release(slots, node_of(rows, slot), np.int32(slot), -1)
+                store(slots, node_of(rows, slot), np.int32(-1))
             accesses = least = np.int64(1)
             set_row(rows, slot, node, accesses)
             store(slots, node, np.int32(slot))

@@ -53,10 +53,9 @@ def place_ahead(place, size, step=1):
 
 
 @helper
-def release(slots, node, slot, mark):
-    """Take a row out of the directory, unless it is not there any more (a failed read may have taken it out before)."""
-    if load(slots, node) == slot:
-        store(slots, node, np.int32(mark))
+def around(place, size):
+    """A place of a ring that may be past its end."""
+    return place if place < size else place - size
 
 
 @helper

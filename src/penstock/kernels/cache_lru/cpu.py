@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_far, store
-from penstock.kernels.cache_lookup.cpu import AHEAD, drop_first, place_ahead
+from penstock.kernels.cache_lookup.cpu import AHEAD, around, drop_first, place_ahead
 
 BEGIN, KEPT, READ, REST, USED, IS_SQUEEZED = range(6)
 """Places in `cursor`: where the log begins, kept entries there, where the others begin, how many, slots in use, squeezing or not."""
@@ -29,12 +29,6 @@ AT_ONCE = 4
 
 
 @helper
-def _around(place, size):
-    """A place of the ring that may be past its end."""
-    return place if place < size else place - size
-
-
-@helper
 def _squeeze(entries, log, begin, kept, read, rest):
     """Look at some entries: those not void go behind the kept ones."""
     steps = min(rest, AT_ONCE)
@@ -42,11 +36,11 @@ def _squeeze(entries, log, begin, kept, read, rest):
         prefetch_far(entries, 2 * np.int64(load(log, place_ahead(read, log.size))))
         node = np.int64(load(log, read))
         if load(entries, 2 * node + 1) == read:
-            to = _around(begin + kept, log.size)
+            to = around(begin + kept, log.size)
             store(log, to, np.int32(node))
             store(entries, 2 * node + 1, np.int32(to))
             kept += 1
-        read = _around(read + 1, log.size)
+        read = around(read + 1, log.size)
     return kept, read, rest - steps
 
 
@@ -79,9 +73,9 @@ def access(ids, entries, log, capacity, cursor, hit_slots, inserted, into):
                     is_void = load(entries, 2 * old + 1) != first
                     slot = np.int64(load(entries, 2 * old))
                     if kept > 0:
-                        begin, kept = _around(begin + 1, size), kept - 1
+                        begin, kept = around(begin + 1, size), kept - 1
                     else:
-                        read, rest = _around(read + 1, size), rest - 1
+                        read, rest = around(read + 1, size), rest - 1
                         begin = read
                 store(entries, 2 * old, np.int32(-1))
                 store(entries, 2 * old + 1, np.int32(-1))
@@ -90,7 +84,7 @@ def access(ids, entries, log, capacity, cursor, hit_slots, inserted, into):
             store(inserted, count, np.int64(i))
             store(into, count, np.int32(slot))
             count += 1
-        end = _around(read + rest, size)
+        end = around(read + rest, size)
         store(log, end, np.int32(node))
         store(entries, 2 * node + 1, np.int32(end))
         rest += 1

@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.kernels._compile import kernel
 from penstock.kernels._memory import load, prefetch_far, store
-from penstock.kernels.cache_lookup.cpu import AHEAD, LOW, keep_resident, place_ahead, release
+from penstock.kernels.cache_lookup.cpu import AHEAD, LOW, around, keep_resident, place_ahead
 from penstock.kernels.cache_s3fifo.reference import MOST
 
 SMALL_BEGIN, SMALL_LENGTH, MAIN_BEGIN, MAIN_LENGTH, USED, LEFT = range(6)
@@ -66,13 +66,13 @@ def access(ids, slots, hits, small, main, small_size, cursor, hit_slots, inserte
                     ahead = load(small, near)
                     prefetch_far(slots, ahead >> 32 if load(hits, ahead & LOW) <= 1 else 0)
                     entry = load(small, small_begin)
-                    small_begin = small_begin + 1 if small_begin + 1 < capacity else 0
+                    small_begin = around(small_begin + 1, capacity)
                     small_length -= 1
                     if small_length < fresh:
                         fresh, crowded = small_length, True
                     if load(hits, entry & LOW) <= 1:
                         slot = entry & LOW
-                        release(slots, entry >> 32, np.int32(slot), -2 - num_left)
+                        store(slots, entry >> 32, np.int32(-2 - num_left))
                         num_left += 1
                         continue
                     store(hits, entry & LOW, np.uint8(0))
@@ -82,24 +82,21 @@ def access(ids, slots, hits, small, main, small_size, cursor, hit_slots, inserte
                     ahead = load(main, near)
                     prefetch_far(slots, ahead >> 32 if load(hits, ahead & LOW) == 0 else 0)
                     entry = load(main, main_begin)
-                    main_begin = main_begin + 1 if main_begin + 1 < capacity else 0
+                    main_begin = around(main_begin + 1, capacity)
                     main_length -= 1
                     taken += 1
                     if load(hits, entry & LOW) == 0:
                         slot = entry & LOW
-                        release(slots, entry >> 32, np.int32(slot), -1)
+                        store(slots, entry >> 32, np.int32(-1))
                         continue
                     store(hits, entry & LOW, np.uint8(load(hits, entry & LOW) - 1))
-                end = main_begin + main_length
-                store(main, end if end < capacity else end - capacity, entry)
+                store(main, around(main_begin + main_length, capacity), entry)
                 main_length += 1
         if mark <= -2 and num_left + 2 + mark <= ghost_size:
-            end = main_begin + main_length
-            store(main, end if end < capacity else end - capacity, node << 32 | slot)
+            store(main, around(main_begin + main_length, capacity), node << 32 | slot)
             main_length += 1
         else:
-            end = small_begin + small_length
-            store(small, end if end < capacity else end - capacity, node << 32 | slot)
+            store(small, around(small_begin + small_length, capacity), node << 32 | slot)
             small_length += 1
             fresh += 1
         store(hits, slot, np.uint8(0))

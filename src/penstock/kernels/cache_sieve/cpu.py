@@ -12,7 +12,7 @@ import numpy as np
 from penstock.kernels._compile import kernel
 from penstock.kernels._marks import FRESH, GROUP, SLOT, mark_hits, settle, unmark
 from penstock.kernels._memory import load, prefetch_far, store
-from penstock.kernels.cache_lookup.cpu import FAR_AHEAD, keep_resident, place_ahead
+from penstock.kernels.cache_lookup.cpu import FAR_AHEAD, around, keep_resident, place_ahead
 
 BEGIN, LENGTH, PASSED, USED, SWAPPED = range(5)
 """Places in `cursor`."""
@@ -51,7 +51,7 @@ def access(ids, entries, nodes, cursor, hit_slots, inserted, into):
                 unmark(ids, entries, load(inserted, count), end, hit_slots)
                 end, width = load(inserted, count), 1
                 break
-            begin = begin + 1 if begin + 1 < capacity else 0
+            begin = around(begin + 1, capacity)
             length -= 1
             slot, is_marked = entry & SLOT, entry >> 30
             store(entries, row, np.int32(slot | is_marked - 1))
@@ -63,8 +63,7 @@ def access(ids, entries, nodes, cursor, hit_slots, inserted, into):
             fresh, crowded = length, True
         for k in range(begun, count):
             node = load(ids, load(inserted, k))
-            place = begin + length
-            store(nodes, ring + (place if place < capacity else place - capacity), np.int32(node))
+            store(nodes, ring + around(begin + length, capacity), np.int32(node))
             store(entries, node, load(into, k))
             length += 1
         fresh += count - begun

@@ -33,7 +33,7 @@ def read_prefix(indptr, nodes, row_ptr, positions, ranks, prefix_ptr, cached, ne
     """Read what is there; the lists of the best-ranked nodes are a prefix of all lists in the order of rank (DUCATI).
 
     Args:
-        ranks: int32[num_dst], a permutation.
+        ranks: int32 or int64[num_dst], a permutation.
         prefix_ptr: int64[num_kept + 1]: the list of the node of rank r, if r < num_kept, is cached[prefix_ptr[r]:prefix_ptr[r + 1]].
     Other arguments and result as in `read_direct`.
     """

@@ -20,9 +20,7 @@ def choose_companions(indptr, indices, scores, first_dst, best, companions):
             if src < 0 or src >= best.size:
                 return i
             if i + AHEAD < indices.size:
-                ahead = np.int64(load(indices, i + AHEAD))
-                if ahead >= 0 and ahead < best.size:
-                    prefetch_read(best, ahead)
+                prefetch_read(best, np.int64(load(indices, i + AHEAD)))
             if score > load(best, src):
                 store(best, src, score)
                 store(companions, src, first_dst + dst)

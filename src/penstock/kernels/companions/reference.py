@@ -11,7 +11,7 @@ def choose_companions(indptr, indices, scores, first_dst, best, companions):
         scores: float32[num_dst], above 0: how often a list is read, times the share of it that is drawn.
         first_dst: added to a destination, so that those of all types are told apart.
         best: float32[num_src], the highest score so far, 0 where there is none.
-        companions: int64[num_src], whose it is.
+        companions: int32 or int64[num_src], whose it is.
     Returns:
         (best, companions): of this edge type too. Among equal scores the first one in the order of edge types and destinations stays.
     """

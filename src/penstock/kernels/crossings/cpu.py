@@ -22,8 +22,7 @@ def count_edges(indptr, indices, src_owners, dst_owners, edges, crossing):
         crossed = 0
         for i in range(start, stop):
             if i + AHEAD < stop:
-                ahead = np.int64(load(indices, i + AHEAD))
-                prefetch_read(src_owners, min(max(ahead, 0), src_owners.size - 1))
+                prefetch_read(src_owners, np.int64(load(indices, i + AHEAD)))
             source = np.int64(load(indices, i))
             if not 0 <= source < src_owners.size:
                 edges[owner] += i - start

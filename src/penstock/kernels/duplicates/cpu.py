@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from penstock.kernels._bits import has_bit, set_bit
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_write, store
 
@@ -15,12 +16,17 @@ AHEAD = 24
 
 
 @helper
-def _set_bit(bitmap, node):
-    """Set a node's bit; returns 1 where it was not set before."""
-    word, bit = node >> 6, np.uint64(1) << np.uint64(node & 63)
-    before = load(bitmap, word)
-    store(bitmap, word, before | bit)
-    return np.uint8((before & bit) == np.uint64(0))
+def _mark(indices, start, end, bitmap, keep):
+    count = 0
+    for i in range(start, end):
+        if i + AHEAD < indices.size:
+            prefetch_write(bitmap, np.int64(load(indices, i + AHEAD)) >> 6)
+        node = np.int64(load(indices, i))
+        is_first = not has_bit(bitmap, node)
+        set_bit(bitmap, node)
+        store(keep, i, np.uint8(is_first))
+        count += is_first
+    return count
 
 
 @kernel
@@ -32,14 +38,7 @@ def mark_list(indices, bitmap, keep):
         bitmap: uint64[ceil(num_src / 64)], zero at the start of a list.
         keep: receives uint8[n].
     """
-    count = 0
-    for i in range(indices.size):
-        if i + AHEAD < indices.size:
-            prefetch_write(bitmap, np.int64(load(indices, i + AHEAD)) >> 6)
-        first = _set_bit(bitmap, np.int64(load(indices, i)))
-        store(keep, i, first)
-        count += np.int64(first)
-    return count
+    return _mark(indices, 0, indices.size, bitmap, keep)
 
 
 @kernel
@@ -52,12 +51,7 @@ def mark_first(ends, indices, bitmap, keep):
     start, count = 0, 0
     for v in range(ends.size):
         end = load(ends, v)
-        for i in range(start, end):
-            if i + AHEAD < indices.size:
-                prefetch_write(bitmap, np.int64(load(indices, i + AHEAD)) >> 6)
-            first = _set_bit(bitmap, np.int64(load(indices, i)))
-            store(keep, i, first)
-            count += np.int64(first)
+        count += _mark(indices, start, end, bitmap, keep)
         for i in range(start, end):
             store(bitmap, np.int64(load(indices, i)) >> 6, np.uint64(0))
         start = end

@@ -7,6 +7,7 @@ import numpy as np
 
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_read
+from penstock.kernels._typed_lists import list_of
 
 AHEAD = 16
 
@@ -36,11 +37,10 @@ def place(indptrs, indices, firsts, out_ptr, out_nodes, nodes, kinds, capacities
     for n in range(nodes.size):
         node = np.int64(nodes[n])
         for e in range(len(indptrs)):
-            row = node - firsts[e, 1]
-            if row >= 0 and row < indptrs[e].size - 1:
-                _count(indices[e], load(indptrs[e], row), load(indptrs[e], row + 1), firsts[e, 0], node, owners, counts)
-        if out_ptr.size > 0:
-            _count(out_nodes, np.int64(load(out_ptr, node)), np.int64(load(out_ptr, node + 1)), 0, node, owners, counts)
+            start, stop = list_of(indptrs[e], firsts[e, 1], node)
+            _count(indices[e], start, stop, firsts[e, 0], node, owners, counts)
+        start, stop = list_of(out_ptr, 0, node)
+        _count(out_nodes, start, stop, 0, node, owners, counts)
         kind = np.int64(kinds[node])
         best, best_score, best_room = -1, -1, 0
         for part in range(counts.size):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from penstock.kernels.breadth_first.reference import neighbors_of
+
 
 def place(adjacency, out_ptr, out_nodes, nodes, kinds, capacities, sizes, owners):
     """Give each node to the part with the largest neighbours * room, room = capacity of the node's kind - nodes of that kind in the part.
@@ -25,13 +27,7 @@ def place(adjacency, out_ptr, out_nodes, nodes, kinds, capacities, sizes, owners
     """
     changed = 0
     for node in map(int, nodes):
-        met = []
-        for indptr, indices, first_src, first_dst in adjacency:
-            if first_dst <= node < first_dst + indptr.size - 1:
-                met += [int(u) + first_src for u in indices[indptr[node - first_dst] : indptr[node - first_dst + 1]]]
-        if out_ptr.size:
-            met += map(int, out_nodes[out_ptr[node] : out_ptr[node + 1]])
-        counts = Counter(int(owners[u]) for u in met if u != node)
+        counts = Counter(int(owners[u]) for u in neighbors_of(adjacency, out_ptr, out_nodes, node) if u != node)
         kind = kinds[node]
         rooms = [int(capacities[kind] - size) for size in sizes[kind]]
         best = max((part for part, room in enumerate(rooms) if room > 0), key=lambda part: (counts[part] * rooms[part], rooms[part], -part))

@@ -13,18 +13,23 @@ WINDOW = 8
 
 
 @helper
+def _find(wanted, first, last, table_hashes):
+    """Return the position of a hash among some entries, or -1."""
+    found = np.int64(-1)
+    for j in range(first, last):
+        if load(table_hashes, j) == wanted:
+            found = j
+    return found
+
+
+@helper
 def _find_in_cell(wanted, start, cell, ends, table_hashes):
     """Return the position of a hash, or -1. Compares a window whatever the cell's length: a hash found past its end is found all the same,
     and no branch depends on the data."""
-    found = np.int64(-1)
     window = min(start, table_hashes.size - WINDOW)
-    for k in range(WINDOW):
-        if load(table_hashes, window + k) == wanted:
-            found = window + k
+    found = _find(wanted, window, window + WINDOW, table_hashes)
     if found < 0 and load(ends, cell) > start + WINDOW:
-        for j in range(start + WINDOW, load(ends, cell)):
-            if load(table_hashes, j) == wanted:
-                found = j
+        found = _find(wanted, start + WINDOW, load(ends, cell), table_hashes)
     return found
 
 
@@ -40,9 +45,7 @@ def look_up(hashes, shift, first_cell, ends, table_hashes, table_rows, positions
     shift = np.uint64(shift)
     for i in range(hashes.size):
         if i + AHEAD < hashes.size:
-            ahead = np.int64(load(hashes, i + AHEAD) >> shift) - first_cell
-            if 0 <= ahead < ends.size:
-                prefetch_read(ends, ahead)
+            prefetch_read(ends, np.int64(load(hashes, i + AHEAD) >> shift) - first_cell)
         cell = np.int64(load(hashes, i) >> shift) - first_cell
         start = np.int64(-1)
         if 0 <= cell < ends.size:
@@ -52,7 +55,7 @@ def look_up(hashes, shift, first_cell, ends, table_hashes, table_rows, positions
         store(positions, i, start)
     for i in range(hashes.size):
         if i + AHEAD < hashes.size:
-            start = max(load(positions, i + AHEAD), 0)
+            start = load(positions, i + AHEAD)
             prefetch_read(table_hashes, start)
             prefetch_read(table_hashes, start + WINDOW - 1)
         start = load(positions, i)
@@ -61,23 +64,13 @@ def look_up(hashes, shift, first_cell, ends, table_hashes, table_rows, positions
             if table_hashes.size >= WINDOW:
                 start = _find_in_cell(load(hashes, i), start, cell, ends, table_hashes)
             else:
-                start = _find_in_few(load(hashes, i), table_hashes)
+                start = _find(load(hashes, i), 0, table_hashes.size, table_hashes)
             store(positions, i, start)
     for i in range(hashes.size):
         if i + AHEAD < hashes.size:
-            prefetch_read(table_rows, max(load(positions, i + AHEAD), 0))
+            prefetch_read(table_rows, load(positions, i + AHEAD))
         if load(positions, i) >= 0:
             store(rows, i, load(table_rows, load(positions, i)))
-
-
-@helper
-def _find_in_few(wanted, table_hashes):
-    """Return the position of a hash in a table shorter than the window, or -1."""
-    found = np.int64(-1)
-    for j in range(table_hashes.size):
-        if load(table_hashes, j) == wanted:
-            found = j
-    return found
 
 
 @kernel

@@ -33,20 +33,15 @@ def look_up(hashes, shift, first_cell, ends, table_hashes, table_rows, rows):
 
 
 def first_repeat(ends, table_hashes, table_rows):
-    """Find two equal hashes.
+    """Find two equal hashes, which lie in one cell.
 
     Returns:
         (earlier row, later row) of the pair whose later row is the smallest, then whose earlier row is the largest; (-1, -1) where
         all differ.
     """
-    later, earlier = -1, -1
-    start = 0
-    for end in ends:
-        for j in range(start, end):
-            for k in range(start, j):
-                if table_hashes[j] == table_hashes[k]:
-                    low, high = sorted((int(table_rows[j]), int(table_rows[k])))
-                    if later < 0 or high < later or (high == later and low > earlier):
-                        later, earlier = high, low
-        start = end
-    return earlier, later
+    known = {}
+    for row, value in sorted(zip(table_rows.tolist(), table_hashes.tolist(), strict=True)):
+        if value in known:
+            return known[value], row
+        known[value] = row
+    return -1, -1

@@ -22,9 +22,7 @@ def spread_inclusion(indptr, indices, fanout, replace, included, missed):
         factor = 1.0 - draw_probability(end - start, fanout, replace) * included[node]
         for position in range(start, end):
             if position + AHEAD < num_edges:
-                ahead = load(indices, position + AHEAD)
-                if 0 <= ahead < num_sources:
-                    prefetch_write(missed, ahead)
+                prefetch_write(missed, load(indices, position + AHEAD))
             source = load(indices, position)
             if not 0 <= source < num_sources:
                 return position

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock import rng
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, store
-
-philox = helper(rng.philox)
+from penstock.kernels._random import philox
 
 
 @helper

@@ -6,6 +6,7 @@ import numpy as np
 
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_read
+from penstock.kernels._typed_lists import list_of
 
 AHEAD = 24
 
@@ -45,26 +46,19 @@ def propagate(indptrs, indices, firsts, out_ptr, out_nodes, max_size, labels, si
     changed = 0
     for node in range(labels.size):
         for e in range(len(indptrs)):
-            row = node - firsts[e, 1]
-            if row >= 0 and row < indptrs[e].size - 1:
-                _count(indices[e], load(indptrs[e], row), load(indptrs[e], row + 1), firsts[e, 0], labels, counts)
-        if out_ptr.size > 0:
-            _count(out_nodes, load(out_ptr, node), load(out_ptr, node + 1), 0, labels, counts)
-        own = np.int64(labels[node])
-        best = own
+            start, stop = list_of(indptrs[e], firsts[e, 1], node)
+            _count(indices[e], start, stop, firsts[e, 0], labels, counts)
+        out_start, out_stop = list_of(out_ptr, 0, node)
+        _count(out_nodes, out_start, out_stop, 0, labels, counts)
+        own = best = np.int64(labels[node])
         for e in range(len(indptrs)):
-            row = node - firsts[e, 1]
-            if row >= 0 and row < indptrs[e].size - 1:
-                start, stop = load(indptrs[e], row), load(indptrs[e], row + 1)
-                best = _choose(indices[e], start, stop, firsts[e, 0], labels, counts, sizes, max_size, best)
-        if out_ptr.size > 0:
-            best = _choose(out_nodes, load(out_ptr, node), load(out_ptr, node + 1), 0, labels, counts, sizes, max_size, best)
+            start, stop = list_of(indptrs[e], firsts[e, 1], node)
+            best = _choose(indices[e], start, stop, firsts[e, 0], labels, counts, sizes, max_size, best)
+        best = _choose(out_nodes, out_start, out_stop, 0, labels, counts, sizes, max_size, best)
         for e in range(len(indptrs)):
-            row = node - firsts[e, 1]
-            if row >= 0 and row < indptrs[e].size - 1:
-                _clear(indices[e], load(indptrs[e], row), load(indptrs[e], row + 1), firsts[e, 0], labels, counts)
-        if out_ptr.size > 0:
-            _clear(out_nodes, load(out_ptr, node), load(out_ptr, node + 1), 0, labels, counts)
+            start, stop = list_of(indptrs[e], firsts[e, 1], node)
+            _clear(indices[e], start, stop, firsts[e, 0], labels, counts)
+        _clear(out_nodes, out_start, out_stop, 0, labels, counts)
         if best != own:
             labels[node] = best
             sizes[own] -= 1

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from penstock.kernels.breadth_first.reference import neighbors_of
+
 
 def propagate(adjacency, out_ptr, out_nodes, max_size, labels, sizes):
     """Visit every node once, by ascending id.
@@ -23,12 +25,7 @@ def propagate(adjacency, out_ptr, out_nodes, max_size, labels, sizes):
     """
     changed = 0
     for node in range(len(labels)):
-        met = []
-        for indptr, indices, first_src, first_dst in adjacency:
-            if first_dst <= node < first_dst + indptr.size - 1:
-                met += [int(labels[u + first_src]) for u in indices[indptr[node - first_dst] : indptr[node - first_dst + 1]]]
-        if out_ptr.size:
-            met += [int(labels[u]) for u in out_nodes[out_ptr[node] : out_ptr[node + 1]]]
+        met = [int(labels[u]) for u in neighbors_of(adjacency, out_ptr, out_nodes, node)]
         counts = Counter(met)
         own = best = int(labels[node])
         for label in met:

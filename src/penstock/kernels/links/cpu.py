@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock import rng
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, store
-
-philox = helper(rng.philox)
-below_wide = helper(rng.below_wide)
+from penstock.kernels._random import below_wide, philox
 
 U53 = 2.0**-53
 
@@ -108,7 +105,7 @@ def _move(rows, columns, positions, at, to):
 
 @kernel
 def _leave_out(sources, targets, link_targets, link_ptr, link_sources, rows, columns, row_ptr, positions, hop_ends):
-    """The same, of one row after the other.
+    """`leave_out`, of one row after the other.
 
     Args:
         link_targets: int64[k], distinct, ascending; link_ptr, link_sources: the sources of each ascend in

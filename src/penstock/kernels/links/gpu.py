@@ -15,7 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
-from penstock.kernels._block_sums import Blocks, sum_blocks
+from penstock.kernels._block_sums import Blocks, make_blocks, sum_blocks
 from penstock.kernels._triton import cdiv, launch
 
 BLOCK = 1024
@@ -44,9 +44,7 @@ class Scratch(NamedTuple):
 
 def make_scratch(m: int, arrived: torch.Tensor) -> Scratch:
     """Take memory to look through m edges. `arrived`: of `Blocks`."""
-    device = arrived.device
-    before = torch.empty(max(1, cdiv(m, BLOCK)), dtype=torch.int64, device=device)
-    return Scratch(torch.empty(m, dtype=torch.int32, device=device), Blocks(before, arrived))
+    return Scratch(torch.empty(m, dtype=torch.int32, device=arrived.device), make_blocks(m, BLOCK, arrived))
 
 
 def in_order(links: np.ndarray, room: int) -> np.ndarray:

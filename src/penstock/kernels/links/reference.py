@@ -19,7 +19,7 @@ def draw_node(high, low, most, order, sums):
 
     Args:
         high, low: two random words.
-        most: candidates that may be drawn; where there is none, the first of all that could be.
+        most: candidates that may be drawn, 2**32 at most where all are as likely; where there is none, the first of all that could be.
         order: int64[n], the nodes that candidates are; empty: candidate i is node i.
         sums: float64[n], running sums of weights, the candidate's own included; empty: all are as likely.
     """

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from penstock.kernels._compile import kernel
-from penstock.kernels._memory import copy_bytes, load, prefetch_read
+from penstock.kernels._memory import copy_bytes, load, prefetch_bytes
 
 AHEAD = 8
 """How many rows ahead are prefetched."""
-
-_LINE = 64
 
 
 @kernel
@@ -22,8 +20,5 @@ def move_rows(source, source_rows, target, target_rows, row_bytes):
     """
     for i in range(source_rows.size):
         if i + AHEAD < source_rows.size:
-            first = load(source_rows, i + AHEAD) * row_bytes
-            for byte in range(first, first + row_bytes, _LINE):
-                prefetch_read(source, byte)
-        # pyright does not know that an intrinsic takes one argument less
-        copy_bytes(target, load(target_rows, i) * row_bytes, source, load(source_rows, i) * row_bytes, row_bytes)  # pyright: ignore[reportCallIssue]
+            prefetch_bytes(source, load(source_rows, i + AHEAD) * row_bytes, row_bytes)
+        copy_bytes(target, load(target_rows, i) * row_bytes, source, load(source_rows, i) * row_bytes, row_bytes)

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock import rng
-from penstock.kernels._compile import helper, kernel
+from penstock.kernels._compile import kernel
 from penstock.kernels._memory import load, store
-
-philox = helper(rng.philox)
+from penstock.kernels._random import philox
+from penstock.kernels.noise_rows.reference import MEAN
 
 
 @kernel
@@ -40,4 +39,4 @@ def noise_rows(key, first, stream, scale, centers, classes, num_columns, words, 
         for column in range(num_columns):
             word = np.int32(load(words, column))
             total = (word & 0xFF) + ((word >> 8) & 0xFF) + ((word >> 16) & 0xFF) + ((word >> 24) & 0xFF)
-            store(out, start + column, load(centers, center + column) + scale * np.float32(np.int32(total) - np.int32(510)))
+            store(out, start + column, load(centers, center + column) + scale * np.float32(np.int32(total) - np.int32(MEAN)))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock import rng
 from penstock.kernels._compile import helper, kernel
+from penstock.kernels._random import below_wide, philox
 
-philox = helper(rng.philox)
-below_wide = helper(rng.below_wide)
 _LOW, _32, _0 = np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(0)
 
 

@@ -103,7 +103,7 @@ def compact_bytes(rows, keep):
 
 
 def scatter_rows(rows: np.ndarray, positions: np.ndarray, out: np.ndarray) -> None:
-    """Write out[positions[i]] = rows[i], for C-contiguous arrays of any dtype and row shape."""
+    """Write out[positions[i]] = rows[i], for C-contiguous arrays of a store's dtypes and any row shape."""
     if rows.ndim == 1:
         word = np.dtype(f"u{rows.itemsize}")
         scatter_words(rows.view(word), positions, out.view(word))

@@ -17,7 +17,7 @@ def plan_reads(rows, row_bytes, data_offset, block_bytes, gap_bytes, max_bytes):
     Args:
         rows: int64[n], ascending, repetitions allowed.
         row_bytes: bytes of a row, at least 1; row r is the bytes from data_offset + r * row_bytes.
-        data_offset: where in the file row 0 begins; any number.
+        data_offset: where in the file row 0 begins, at 0 or later; a multiple of nothing.
         block_bytes: reads begin and end at multiples of it.
         gap_bytes: holes up to so many bytes are read and thrown away.
         max_bytes: of a read; a multiple of block_bytes.

@@ -11,10 +11,7 @@ import numpy as np
 from penstock import rng
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_read, store
-
-philox = helper(rng.philox)
-below_wide = helper(rng.below_wide)
-sample_counter = helper(rng.sample_counter)
+from penstock.kernels._random import below_wide, copy_of, philox, sample_counter
 
 AHEAD = 16
 """How many walks ahead offsets are prefetched."""
@@ -56,10 +53,7 @@ def take_step(indptr, indices, num_edges, starts, copies, num, step, end, key, b
         if not 0 <= first <= last <= num_edges or last - first > rng.MAX_DEGREE:
             return -1, i
         start = walker // num
-        copy = np.uint64(0)
-        if copies is not None:
-            copy = np.uint64(load(copies, start))
-        c0, c1, c2, c3 = sample_counter(load(starts, start), 0, hop, batch, copy)
+        c0, c1, c2, c3 = sample_counter(load(starts, start), 0, hop, batch, copy_of(copies, start))
         high, low, chance, _ = philox(c0, c1, c2, c3 + np.uint64(step * num + walker - start * num), key_0, key_1)
         if last > first and chance >= np.uint64(end):
             position = first + np.int64(below_wide(high, low, np.uint64(last - first)))

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock import rng
-from penstock.kernels._compile import helper, kernel
+from penstock.kernels._compile import kernel
 from penstock.kernels._memory import store
-
-philox = helper(rng.philox)
+from penstock.kernels._random import philox
 
 
 @kernel

@@ -20,10 +20,10 @@ def copy_rows(buffer, at, start, length, first, last, rows, places, row_bytes, d
         begin = data_offset + load(rows, i) * row_bytes
         a, b = max(begin, start), min(begin + row_bytes, stop)
         to, come_from, count = load(places, i) * row_bytes + a - begin, at + a - start, b - a
-        if streams and count >= LEAST_STREAMED and (address_of(out) + to) % WORD_PAIR == 0:  # pyright: ignore[reportCallIssue]
+        if streams and count >= LEAST_STREAMED and (address_of(out) + to) % WORD_PAIR == 0:
             whole = count - count % WORD_PAIR
             for k in range(0, whole, WORD_PAIR):
-                stream_pair(out, to + k, buffer, come_from + k)  # pyright: ignore[reportCallIssue]
+                stream_pair(out, to + k, buffer, come_from + k)
             to, come_from, count = to + whole, come_from + whole, count - whole
         if count:
-            copy_bytes(out, to, buffer, come_from, count)  # pyright: ignore[reportCallIssue]
+            copy_bytes(out, to, buffer, come_from, count)

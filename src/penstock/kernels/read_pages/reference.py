@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Any
 
-DONE, FAILED, ENDED = 1, 2, 3
+from penstock.kernels.read_pages.rules import DONE, ENDED, FAILED, NUM_TRIES
 
 
 def read_pages(read_at, reads, end, block_bytes, rows, places, row_bytes, data_offset, out):
@@ -34,14 +34,14 @@ def read_pages(read_at, reads, end, block_bytes, rows, places, row_bytes, data_o
     return DONE, 0, 0
 
 
-def read_one(read_at, start, length, needed, block_bytes, num_tries=16) -> tuple[Any, int]:
+def read_one(read_at, start, length, needed, block_bytes) -> tuple[Any, int]:
     """Read until `needed` bytes are there. Returns (bytes, DONE), (errno, FAILED) or (bytes that came, ENDED)."""
     page, tries = b"", 0
     while True:
         try:
             came = read_at(start + len(page), length - len(page))
         except OSError as error:
-            if error.errno in (errno.EINTR, errno.EAGAIN) and tries < num_tries:
+            if error.errno in (errno.EINTR, errno.EAGAIN) and tries < NUM_TRIES:
                 tries += 1
                 continue
             return error.errno, FAILED
@@ -50,7 +50,7 @@ def read_one(read_at, start, length, needed, block_bytes, num_tries=16) -> tuple
         whole = (len(page) + len(came)) // block_bytes * block_bytes
         if whole > len(page):
             page, tries = (page + came)[:whole], 0
-        elif not came or tries >= num_tries:
+        elif not came or tries >= NUM_TRIES:
             return len(page) + len(came), ENDED
         else:
             tries += 1

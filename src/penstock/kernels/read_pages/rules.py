@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import errno
+from errno import EAGAIN, EINTR
 
 from penstock.kernels._compile import helper
 
@@ -11,8 +11,6 @@ RUNNING, DONE, FAILED, ENDED = 0, 1, 2, 3
 
 NUM_TRIES = 16
 """How often a read that brings nothing new is tried."""
-
-_AGAIN = (errno.EINTR, errno.EAGAIN)
 
 
 @helper
@@ -29,7 +27,7 @@ def judge(result, got, tries, needed, block_bytes):
         (verdict, got, tries) after it.
     """
     if result < 0:
-        if (-result == _AGAIN[0] or -result == _AGAIN[1]) and tries < NUM_TRIES:
+        if (-result == EINTR or -result == EAGAIN) and tries < NUM_TRIES:
             return RUNNING, got, tries + 1
         return FAILED, got, tries
     if got + result >= needed:

@@ -8,6 +8,8 @@ Source: Axboe, "Efficient IO with io_uring", 2019; layout as in linux/io_uring.h
 
 from __future__ import annotations
 
+from errno import EAGAIN, EBUSY, EINTR, ETIME
+
 import numpy as np
 
 from penstock.kernels._compile import helper, kernel
@@ -29,7 +31,6 @@ FREE, OVER, SLOT_READ, SLOT_GOT, SLOT_TRIES = range(NUM_SLOT_ROWS)
 
 _ENTER = 426
 _GETEVENTS, _EXT_ARG, _ARG_BYTES = 1, 8, 24
-_EINTR, _EAGAIN, _EBUSY, _ETIME = 4, 11, 16, 62
 _MANY = 1 << 14
 """Completions after which a call comes back, so that signals are heard."""
 
@@ -100,7 +101,7 @@ def read_pages(
     while state[NUM_DONE] < n:
         _fill(layout, ring32, sqes, state, slots, depth, address, slot_bytes, descriptor, starts, lengths)
         failure = _enter(layout, ring32, min(state[NUM_OUT], num_wanted))
-        if failure < 0 and -failure != _EINTR and -failure != _ETIME and -failure != _EAGAIN and -failure != _EBUSY:
+        if failure < 0 and -failure != EINTR and -failure != ETIME and -failure != EAGAIN and -failure != EBUSY:
             state[READ], state[NUMBER] = -1, -failure
             return FAILED
         head, tail, num_over = ring32[layout[CQ_HEAD]], load_acquire(ring32, layout[CQ_TAIL]), 0
@@ -139,6 +140,6 @@ def read_pages(
         if layout[STREAMS]:
             fence()
         num_seen += num_over
-        if state[NUM_DONE] < n and (failure == -_EINTR or num_seen > _MANY):
+        if state[NUM_DONE] < n and (failure == -EINTR or num_seen > _MANY):
             return RUNNING
     return DONE

@@ -18,7 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
-from penstock.kernels._block_sums import Blocks, sum_blocks
+from penstock.kernels._block_sums import Blocks, make_blocks, sum_blocks
 from penstock.kernels._device_lists import any_of
 from penstock.kernels._triton import cdiv, launch
 
@@ -88,7 +88,7 @@ def forget(keys):
 def make_scratch(m: int, arrived: torch.Tensor) -> Scratch:
     """Take memory to map m ids with. `arrived`: of `Blocks`."""
     first, ranks = torch.empty((2, m), dtype=torch.int32, device=arrived.device)
-    return Scratch(first, ranks, Blocks(torch.empty(cdiv(m, block_of(m)), dtype=torch.int64, device=arrived.device), arrived))
+    return Scratch(first, ranks, make_blocks(m, block_of(m), arrived))
 
 
 def block_of(m: int) -> int:

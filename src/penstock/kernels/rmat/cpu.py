@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock import rng
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, store
-
-philox = helper(rng.philox)
+from penstock.kernels._random import philox
 
 
 @helper
@@ -31,14 +29,9 @@ def _draw_again(index, block, key, stream, table, num_groups):
     source = destination = np.uint64(0)
     for group in range(0, num_groups, 4):
         counter = block + np.uint64(group >> 2)
-        w0, w1, w2, w3 = philox(index & low, index >> np.uint64(32), np.uint64(stream), counter, key[0], key[1])
-        source, destination = _descend(w0, table, source, destination)
-        if group + 1 < num_groups:
-            source, destination = _descend(w1, table, source, destination)
-        if group + 2 < num_groups:
-            source, destination = _descend(w2, table, source, destination)
-        if group + 3 < num_groups:
-            source, destination = _descend(w3, table, source, destination)
+        words = philox(index & low, index >> np.uint64(32), np.uint64(stream), counter, key[0], key[1])
+        for lane in range(min(4, num_groups - group)):
+            source, destination = _descend(words[lane], table, source, destination)
     return source, destination
 
 

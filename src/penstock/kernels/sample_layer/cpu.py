@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock import rng
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, store
-
-philox = helper(rng.philox)
-sample_counter = helper(rng.sample_counter)
+from penstock.kernels._random import philox, sample_counter
 
 VECTOR = 8
 """Blocks of numbers are computed so many at a time: what is left over would take as long, one by one."""

@@ -10,13 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from penstock import rng
+from penstock.kernels._bits import has_bit, set_bit
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_read, store
-
-philox = helper(rng.philox)
-below_narrow = helper(rng.below_narrow)
-below_wide = helper(rng.below_wide)
-sample_counter = helper(rng.sample_counter)
+from penstock.kernels._random import COUNTER_ROWS, below_narrow, below_wide, copy_of, draw_block, keep_counter, philox, sample_counter
 
 AHEAD = 16
 """How many nodes ahead their offsets are prefetched."""
@@ -30,8 +27,16 @@ TILE_FANOUT = 64
 SCRATCH_OFFSETS = 2 * TILE
 """Elements of the int64 scratch: starts and degrees of a tile."""
 
-SCRATCH_WORDS = (3 + TILE_FANOUT) * TILE
-"""Elements of the uint32 scratch: three varying counter words, then the random words, draw by draw."""
+SCRATCH_WORDS = (COUNTER_ROWS + TILE_FANOUT) * TILE
+"""Elements of the uint32 scratch: words of a tile, see `kernels._random`; then the random words, draw by draw."""
+
+
+@helper
+def num_taken(degree, fanout, replace):
+    """How many of a list are taken."""
+    if fanout < 0 or (not replace and degree <= fanout):
+        return degree
+    return np.int64(fanout) if degree > 0 else np.int64(0)
 
 
 @kernel
@@ -47,10 +52,7 @@ def count_neighbors(indptr, num_edges, nodes, fanout, replace):
             return -1, i
         degree = end - start
         longest = max(longest, degree)
-        if fanout < 0 or (not replace and degree <= fanout):
-            total += degree
-        elif degree > 0:
-            total += fanout
+        total += num_taken(degree, fanout, replace)
     return total, longest
 
 
@@ -69,13 +71,7 @@ def _read_tile(indptr, windows, nodes, first, last, fanout, replace, hop, edge_t
             degree = load(indptr, node + 1) - start
         store(offsets, i - first, start)
         store(offsets, TILE + i - first, degree)
-        copy = np.uint64(0)
-        if copies is not None:
-            copy = np.uint64(copies[i])
-        word_0, word_1, _, word_3 = sample_counter(node, edge_type, hop, 0, copy)
-        store(words, count, np.uint32(word_0))
-        store(words, TILE + count, np.uint32(word_1))
-        store(words, 2 * TILE + count, np.uint32(word_3))
+        keep_counter(words, TILE, count, node, hop, edge_type, copy_of(copies, i))
         count += _draws_from_tile(degree, fanout, replace)
     return count
 
@@ -87,19 +83,12 @@ def _draws_from_tile(degree, fanout, replace):
 
 @helper
 def _fill_words(words, count, fanout, batch, key):
-    """Compute the words of all draws of the `count` collected nodes: draw i of node j at words[(3 + i) * TILE + j]."""
+    """Compute the words of all draws of the `count` collected nodes: draw i of node j at words[(COUNTER_ROWS + i) * TILE + j]."""
     key_0, key_1, batch = key[0], key[1], np.uint64(batch)
     for block in range((fanout + 3) >> 2):
-        at = (3 + 4 * block) * TILE
+        at = (COUNTER_ROWS + 4 * block) * TILE
         for j in range(count):
-            w0, w1, w2, w3 = philox(
-                np.uint64(load(words, j)),
-                np.uint64(load(words, TILE + j)),
-                batch,
-                np.uint64(load(words, 2 * TILE + j)) + np.uint64(block),
-                key_0,
-                key_1,
-            )
+            w0, w1, w2, w3 = draw_block(words, TILE, j, batch, block, key_0, key_1)
             store(words, at + j, np.uint32(w0))
             store(words, at + TILE + j, np.uint32(w1))
             store(words, at + 2 * TILE + j, np.uint32(w2))
@@ -119,16 +108,16 @@ def _settle(position, last, positions, first, count):
 def _settle_long(position, last, start, bitmap, positions, at):
     """Floyd's rule with a bitmap over the list."""
     slot = position - start
-    if bitmap[slot >> 6] >> np.uint64(slot & 63) & np.uint64(1):
+    if has_bit(bitmap, slot):
         slot = last - start
-    bitmap[slot >> 6] |= np.uint64(1) << np.uint64(slot & 63)
+    set_bit(bitmap, slot)
     store(positions, at, start + slot)
 
 
 @helper
 def _draw_from_tile(words, column, start, degree, fanout, replace, positions, first):
     for i in range(fanout):
-        word = np.uint64(load(words, (3 + i) * TILE + column))
+        word = np.uint64(load(words, (COUNTER_ROWS + i) * TILE + column))
         if replace:
             store(positions, first + i, start + np.int64(below_narrow(word, np.uint64(degree))))
         else:
@@ -160,42 +149,7 @@ def _draw_alone(start, degree, fanout, replace, counter, key, bitmap, positions,
             _settle_long(position, last, start, bitmap, positions, first + i)
     if not replace and fanout > TILE_FANOUT:
         for j in range(first, first + fanout):
-            bitmap[(positions[j] - start) >> 6] = np.uint64(0)
-
-
-@helper
-def draw_positions(
-    indptr, windows, indices, nodes, fanout, replace, key, batch, hop, edge_type, copies, offsets, words, bitmap, row_ptr, positions
-):
-    """First pass: offsets -> positions. Prefetches the neighbours that the second pass reads."""
-    base = edges = load(row_ptr, 0)
-    for tile in range(0, nodes.size, TILE):
-        tile_end = min(tile + TILE, nodes.size)
-        count = _read_tile(indptr, windows, nodes, tile, tile_end, fanout, replace, hop, edge_type, copies, offsets, words)
-        _fill_words(words, count, fanout, batch, key)
-        column = 0
-        for i in range(tile, tile_end):
-            start, degree, first = load(offsets, i - tile), load(offsets, TILE + i - tile), edges - base
-            if fanout < 0 or (not replace and degree <= fanout):
-                for j in range(degree):
-                    store(positions, first + j, start + j)
-                edges += degree
-            elif _draws_from_tile(degree, fanout, replace):
-                _draw_from_tile(words, column, start, degree, fanout, replace, positions, first)
-                column += 1
-                edges += fanout
-            elif degree > 0:
-                copy = np.uint64(0)
-                if copies is not None:
-                    copy = np.uint64(copies[i])
-                counter = sample_counter(load(nodes, i), edge_type, hop, batch, copy)
-                _draw_alone(start, degree, fanout, replace, counter, key, bitmap, positions, first)
-                edges += fanout
-            if indices is not None:
-                for j in range(first, edges - base):
-                    prefetch_read(indices, load(positions, j))
-            store(row_ptr, i + 1, edges)
-    return edges - base
+            store(bitmap, (load(positions, j) - start) >> 6, np.uint64(0))
 
 
 @helper
@@ -239,16 +193,36 @@ def sample_neighbors(
         bitmap: uint64[ceil(longest / 64)], zero, and zero again afterwards; empty unless without replacement and fanout > TILE_FANOUT.
         row_ptr: int64[n + 1]; row_ptr[0] is the number of edges taken before and is added to the rest.
         positions: int64[>= m], neighbors: indices.dtype[>= m]; m from `count_neighbors` or any bound on it.
-        windows: int64[2 * n]: where the list of each node begins, and how long it is, in place of `indptr`; see `time_windows`.
+        windows: int64[>= 2 * n]: where the list of each node begins, and how long it is, in place of `indptr`; see `time_windows`.
     Returns:
         m, the number of edges taken; -1 where a neighbour is no node (its list is damaged).
     """
-    count = draw_positions(
-        indptr, windows, indices, nodes, fanout, replace, key, batch, hop, edge_type, copies, offsets, words, bitmap, row_ptr, positions
-    )
-    if indices is None:
-        return count
-    return count if read_neighbors(indices, num_src, positions, count, neighbors) else -1
+    base = edges = load(row_ptr, 0)  # first pass: offsets -> positions; what the second one reads is prefetched
+    for tile in range(0, nodes.size, TILE):
+        tile_end = min(tile + TILE, nodes.size)
+        count = _read_tile(indptr, windows, nodes, tile, tile_end, fanout, replace, hop, edge_type, copies, offsets, words)
+        _fill_words(words, count, fanout, batch, key)
+        column = 0
+        for i in range(tile, tile_end):
+            start, degree, first = load(offsets, i - tile), load(offsets, TILE + i - tile), edges - base
+            if fanout < 0 or (not replace and degree <= fanout):
+                for j in range(degree):
+                    store(positions, first + j, start + j)
+                edges += degree
+            elif _draws_from_tile(degree, fanout, replace):
+                _draw_from_tile(words, column, start, degree, fanout, replace, positions, first)
+                column += 1
+                edges += fanout
+            elif degree > 0:
+                counter = sample_counter(load(nodes, i), edge_type, hop, batch, copy_of(copies, i))
+                _draw_alone(start, degree, fanout, replace, counter, key, bitmap, positions, first)
+                edges += fanout
+            if indices is not None:
+                for j in range(first, edges - base):
+                    prefetch_read(indices, load(positions, j))
+            store(row_ptr, i + 1, edges)
+    total = edges - base
+    return total if indices is None or read_neighbors(indices, num_src, positions, total, neighbors) else -1
 
 
 @kernel

@@ -19,13 +19,12 @@ import triton
 import triton.language as tl
 
 from penstock import rng
-from penstock.kernels._block_sums import Blocks, sum_blocks
+from penstock.kernels._block_sums import Blocks, make_blocks, sum_blocks
 from penstock.kernels._device_lists import (
-    CLEAN,
     SLICES,
     InTime,
     any_of,
-    count_damaged,
+    begin_rows,
     counter_words,
     find_part,
     kept_arguments,
@@ -34,6 +33,8 @@ from penstock.kernels._device_lists import (
     num_taken,
     place_of,
     read,
+    tell_first,
+    tell_wrong,
 )
 from penstock.kernels._triton import cdiv, launch
 
@@ -44,7 +45,6 @@ BLOCK = 1024
 """Elements per program where one lane is one element."""
 
 _WIDE: tl.constexpr = tl.constexpr(rng.WIDE_BOUND)
-_CLEAN: tl.constexpr = tl.constexpr(CLEAN)
 
 _TILES = {4: (32, 1), 8: (16, 1), 16: (8, 2), 32: (4, 4), 64: (1, 4)}
 """Lanes -> (nodes, warps) of a tile. What the compiler keeps in registers, with as few warps as that allows: those of a program repeat what
@@ -98,8 +98,7 @@ def _windows_of(in_time: InTime | None) -> torch.Tensor | None:
 
 def make_counted(b: int, arrived: torch.Tensor) -> Counted:
     """Take memory to count a frontier of up to b nodes. `arrived`: of `Blocks`."""
-    within, before = (torch.empty(size, dtype=torch.int64, device=arrived.device) for size in (b, cdiv(b, BLOCK)))
-    return Counted(within, Blocks(before, arrived))
+    return Counted(torch.empty(b, dtype=torch.int64, device=arrived.device), make_blocks(b, BLOCK, arrived))
 
 
 def sample_neighbors(
@@ -107,6 +106,8 @@ def sample_neighbors(
     status, kept=None, far=None, in_time=None,
 ):  # fmt: skip
     """Sample in-neighbours of a frontier that is counted; see `reference.sample_neighbors`.
+
+    Lists that are drawn of have fewer than 2**32 edges; nobody looks.
 
     Args:
         num_src: number of source nodes, for the check.
@@ -234,19 +235,16 @@ def _count(
         degree = tl.load(drawable + node, mask=inside & (degree > 0), other=0).to(tl.int64)
     count = tl.where(inside, num_taken(degree, fanout, REPLACE), 0).to(tl.int64)
     tl.store(within + row, tl.cumsum(count, axis=0), mask=row < b)
-    first = tl.min(tl.where(damaged & inside, row, _CLEAN), axis=0)
-    tl.atomic_min(status, first, mask=first != _CLEAN, sem="relaxed")
+    tell_first(status, damaged & inside, row)
     sum_blocks(before, arrived, block, tl.sum(count, axis=0), taken, taken + 1, 1)
 
 
 @triton.jit(do_not_specialize=("b",), do_not_specialize_on_alignment=SLICES)
 def _add_up(b, within, before, row_ptr, BLOCK: tl.constexpr):
-    """The running sum: to the sums of a block, what comes before it."""
-    block = tl.program_id(0)
-    row = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    start = tl.load(before + block)
-    tl.store(row_ptr + 1 + row, start + tl.load(within + row, mask=row < b, other=0), mask=row < b)
-    tl.store(row_ptr + row, start + tl.zeros_like(row), mask=row == 0)
+    """The running sum, where nothing is drawn yet."""
+    first = tl.program_id(0).to(tl.int64) * BLOCK
+    row = first + tl.arange(0, BLOCK)
+    begin_rows(first, row, 0, b, within, before, row_ptr, BLOCK)
 
 
 @triton.jit
@@ -320,12 +318,9 @@ def _draw_tile(
             drawn = _settle_tile(drawn, bound - 1, draws[:, None] & (lane < fanout), ROWS, LANES)
         slots = tl.where(draws[:, None], drawn, slots)
 
-    base, count = tl.load(before), tl.where(inside, num_taken(degree, fanout, REPLACE), 0).to(tl.int64)
-    end = tl.load(before + first // BLOCK) + tl.load(within + row, mask=row < b, other=0)
-    tl.store(row_ptr + 1 + row, end, mask=row < b)
-    tl.store(row_ptr + row, base + tl.zeros_like(row), mask=row == 0)
+    count = tl.where(inside, num_taken(degree, fanout, REPLACE), 0).to(tl.int64)
     taken = lane < count[:, None]
-    number = (end - count - base)[:, None] + lane
+    number = begin_rows(first, row, count, b, within, before, row_ptr, BLOCK)[:, None] + lane
     position = start[:, None] + slots.to(tl.int64)
     if BY_TIME:
         position = tl.load(by_time + position, mask=taken, other=0).to(tl.int64)
@@ -335,7 +330,7 @@ def _draw_tile(
         start = start[:, None] + tl.zeros_like(position)
         neighbor = read(indices, node, inside, start, position, taken, ranks, prefix_ptr, num_kept, cached, HAS_KEPT)
         tl.store(neighbors + number, neighbor, mask=taken)
-        count_damaged(neighbor, taken, num_src, number, status)
+        tell_wrong(neighbor, taken, num_src, number, status)
 
 
 @triton.jit(do_not_specialize=("num_src", "num_kept"), do_not_specialize_on_alignment=SLICES)
@@ -361,7 +356,7 @@ def _read_tile(
         start = tl.load(indptr + node[:, None] + tl.zeros_like(number), mask=taken, other=0) if HAS_KEPT else position
         neighbor = read(indices, node, inside, start, position, taken, ranks, prefix_ptr, num_kept, cached, HAS_KEPT)
         tl.store(neighbors + number, neighbor, mask=taken)
-        count_damaged(neighbor, taken, num_src, number, status)
+        tell_wrong(neighbor, taken, num_src, number, status)
         block += tl.num_programs(0)
 
 
@@ -441,4 +436,4 @@ def _read_edge(
     else:
         neighbor = tl.load(indices + position, mask=inside, other=0)
     tl.store(neighbors + number, neighbor, mask=inside)
-    count_damaged(neighbor, inside, num_src, number, status)
+    tell_wrong(neighbor, inside, num_src, number, status)

@@ -16,7 +16,7 @@ def draw_slots(degree, *, fanout, replace, counter, key):
     """Draw slots of one neighbour list.
 
     Args:
-        degree: length of the list, below 2**32.
+        degree: length of the list, at most 2**32.
         fanout: how many to draw; negative takes all.
         replace: draw with replacement (exactly `fanout` slots from a list that is not empty).
         counter: uint64[4], the node's own block 0, from `rng.sample_counter`.

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock import rng
+from penstock.kernels._bits import has_bit, set_bit
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_read, store
-
-philox = helper(rng.philox)
-sample_counter = helper(rng.sample_counter)
+from penstock.kernels._random import philox, sample_counter
 
 AHEAD, NEAR = 16, 6
 """How many nodes ahead their offsets are prefetched, and the beginnings of their lists."""
@@ -219,12 +217,11 @@ def sample_neighbors(
             largest = _take_all(lists, at, degree, start, positions, neighbors, first)
         else:
             largest = _copy(lists, at, degree, ids)
-            word, bit = node >> 6, np.uint64(1) << np.uint64(node & 63)
-            if load(plain, word) & bit:
+            if has_bit(plain, node):
                 for j in range(degree):
                     store(repeats, j, np.uint32(0))
             elif not _count_repeats(ids, degree, repeats, table):
-                store(plain, word, load(plain, word) | bit)
+                set_bit(plain, node)
             _number(ids, (degree + VECTOR - 1) // VECTOR * VECTOR, repeats, word_1, word_2, key, numbers)
             _take(lists, at, numbers, find_bound(numbers, degree, fanout), fanout, start, positions, neighbors, first)
         if degree > 0 and largest >= np.uint64(num_src):

@@ -13,16 +13,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock import rng
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_read, store
+from penstock.kernels._random import COUNTER_ROWS, below_sum, copy_of, draw_block, keep_counter, philox, sample_counter
 from penstock.kernels.running_sums.cpu import band
 from penstock.kernels.running_sums.reference import SHORT, STEP_BITS
 from penstock.kernels.sample_neighbors.cpu import read_neighbors
-
-philox = helper(rng.philox)
-below_sum = helper(rng.below_sum)
-sample_counter = helper(rng.sample_counter)
 
 AHEAD = 16
 """How many nodes ahead their offsets are prefetched."""
@@ -53,23 +49,7 @@ column: positions drawn, `fanout` of them, then of the intervals taken, `fanout`
 def scratch_sizes(fanout):
     """Elements of the two scratch arrays of `sample_neighbors`: (int64, uint32)."""
     columns, fanout = (1, fanout) if fanout > TILE_FANOUT else (TILE, max(fanout, 0))
-    return _DRAWN + columns * (3 * fanout + 2), 3 * TILE * (1 + (fanout if columns > 1 else 0))
-
-
-@kernel
-def bound_neighbors(indptr, num_edges, nodes, fanout, replace):
-    """Return (a bound on the edges that sampling `nodes` will take, -1); (-1, i) where the list of nodes[i] lies outside the edges."""
-    total = 0
-    for i in range(nodes.size):
-        if i + AHEAD < nodes.size:
-            prefetch_read(indptr, load(nodes, i + AHEAD))
-        node = load(nodes, i)
-        start, end = load(indptr, node), load(indptr, node + 1)
-        if not 0 <= start <= end <= num_edges:
-            return -1, i
-        degree = end - start
-        total += degree if fanout < 0 or (not replace and degree <= fanout) else fanout if degree > 0 else 0
-    return total, -1
+    return _DRAWN + columns * (3 * fanout + 2), TILE * (COUNTER_ROWS + (3 * fanout if columns > 1 else 0))
 
 
 @helper
@@ -84,13 +64,7 @@ def _read_tile(indptr, sums, nodes, first, last, fanout, replace, hop, edge_type
         degree = load(indptr, node + 1) - start
         store(scratch, _START + count, start)
         store(scratch, _DEGREE + count, degree)
-        copy = np.uint64(0)
-        if copies is not None:
-            copy = np.uint64(copies[i])
-        word_0, word_1, _, word_3 = sample_counter(node, edge_type, hop, 0, copy)
-        store(words, count, np.uint32(word_0))
-        store(words, TILE + count, np.uint32(word_1))
-        store(words, 2 * TILE + count, np.uint32(word_3))
+        keep_counter(words, TILE, count, node, hop, edge_type, copy_of(copies, i))
         count += _draws(degree, fanout, replace)
         if degree <= SHORT:
             for at in range(start, start + degree, LINE):
@@ -106,19 +80,12 @@ def _draws(degree, fanout, replace):
 
 @helper
 def _fill_words(words, count, fanout, batch, key):
-    """Compute the words of all draws of the collected nodes: word k of draw i of node j at words[(3 + 3 * i + k) * TILE + j]."""
+    """Compute the words of all draws of the collected nodes: word k of draw i of node j at words[(COUNTER_ROWS + 3 * i + k) * TILE + j]."""
     key_0, key_1, batch = key[0], key[1], np.uint64(batch)
     for i in range(fanout):
-        at = (3 + 3 * i) * TILE
+        at = (COUNTER_ROWS + 3 * i) * TILE
         for j in range(count):
-            w0, w1, w2, _ = philox(
-                np.uint64(load(words, j)),
-                np.uint64(load(words, TILE + j)),
-                batch,
-                np.uint64(load(words, 2 * TILE + j)) + np.uint64(i),
-                key_0,
-                key_1,
-            )
+            w0, w1, w2, _ = draw_block(words, TILE, j, batch, i, key_0, key_1)
             store(words, at + j, np.uint32(w0))
             store(words, at + TILE + j, np.uint32(w1))
             store(words, at + 2 * TILE + j, np.uint32(w2))
@@ -175,7 +142,7 @@ def _find_near(sums, low, span, sought):
 @helper
 def _begin_searches(guide, scratch, words, count, num_long, draw, fanout, replace):
     """Draw number `draw` of all nodes of a tile: what each seeks, and where. For long lists the guide is prefetched."""
-    at, taken = (3 + 3 * draw) * TILE, _DRAWN + TILE * fanout
+    at, taken = (COUNTER_ROWS + 3 * draw) * TILE, _DRAWN + TILE * fanout
     for j in range(count):
         w0, w1, w2 = load(words, at + j), load(words, at + TILE + j), load(words, at + 2 * TILE + j)
         sought = np.int64(below_sum(np.uint64(w0), np.uint64(w1), np.uint64(w2), np.uint64(load(scratch, _LEFT + j))))
@@ -297,40 +264,6 @@ def _take_positive(sums, start, degree, positions, first):
     return count
 
 
-@helper
-def draw_positions(
-    indptr, indices, sums, guide, nodes, fanout, replace, key, batch, hop, edge_type, copies, scratch, words, row_ptr, positions
-):  # fmt: skip
-    """First pass: running sums -> positions. Prefetches the neighbours that the second pass reads."""
-    base = edges = load(row_ptr, 0)
-    for tile in range(0, nodes.size, TILE):
-        tile_end, column = min(tile + TILE, nodes.size), 0
-        if fanout <= TILE_FANOUT:
-            count = _read_tile(indptr, sums, nodes, tile, tile_end, fanout, replace, hop, edge_type, copies, scratch, words)
-            _fill_words(words, count, fanout, batch, key)
-            _draw_tile(indices, sums, guide, scratch, words, count, fanout, replace)
-        for i in range(tile, tile_end):
-            node, first = load(nodes, i), edges - base
-            start = load(indptr, node)
-            degree = load(indptr, node + 1) - start
-            if not _draws(degree, fanout, replace):
-                taken = _take_positive(sums, start, degree, positions, first)
-            elif fanout <= TILE_FANOUT:
-                taken = load(scratch, _COUNT + column)
-                for j in range(taken):
-                    store(positions, first + j, load(scratch, _DRAWN + column * fanout + j))
-                column += 1
-            else:
-                copy = np.uint64(0)
-                if copies is not None:
-                    copy = np.uint64(copies[i])
-                counter = sample_counter(node, edge_type, hop, batch, copy)
-                taken = _draw_alone(sums, start, degree, fanout, replace, counter, key, scratch, positions, first)
-            edges += taken
-            store(row_ptr, i + 1, edges)
-    return edges - base
-
-
 @kernel
 def sample_neighbors(
     indptr,
@@ -360,13 +293,32 @@ def sample_neighbors(
         num_src: number of source nodes, for the check.
         scratch, words: int64 and uint32 of `scratch_sizes(fanout)` elements at least.
         row_ptr: int64[n + 1]; row_ptr[0] is the number of edges taken before and is added to the rest.
-        positions: int64, neighbors: indices.dtype; as many elements as `bound_neighbors` says.
+        positions: int64[>= m], neighbors: indices.dtype[>= m]; m from `sample_neighbors.cpu.count_neighbors`, as if all had a weight.
     Returns:
         The number of edges taken; -1 where a neighbour is no node (its list is damaged).
     """
-    count = draw_positions(
-        indptr, indices, sums, guide, nodes, fanout, replace, key, batch, hop, edge_type, copies, scratch, words, row_ptr, positions
-    )
-    if indices is None:
-        return count
-    return count if read_neighbors(indices, num_src, positions, count, neighbors) else -1
+    base = edges = load(row_ptr, 0)  # first pass: running sums -> positions; what the second one reads is prefetched
+    for tile in range(0, nodes.size, TILE):
+        tile_end, column = min(tile + TILE, nodes.size), 0
+        if fanout <= TILE_FANOUT:
+            count = _read_tile(indptr, sums, nodes, tile, tile_end, fanout, replace, hop, edge_type, copies, scratch, words)
+            _fill_words(words, count, fanout, batch, key)
+            _draw_tile(indices, sums, guide, scratch, words, count, fanout, replace)
+        for i in range(tile, tile_end):
+            node, first = load(nodes, i), edges - base
+            start = load(indptr, node)
+            degree = load(indptr, node + 1) - start
+            if not _draws(degree, fanout, replace):
+                taken = _take_positive(sums, start, degree, positions, first)
+            elif fanout <= TILE_FANOUT:
+                taken = load(scratch, _COUNT + column)
+                for j in range(taken):
+                    store(positions, first + j, load(scratch, _DRAWN + column * fanout + j))
+                column += 1
+            else:
+                counter = sample_counter(node, edge_type, hop, batch, copy_of(copies, i))
+                taken = _draw_alone(sums, start, degree, fanout, replace, counter, key, scratch, positions, first)
+            edges += taken
+            store(row_ptr, i + 1, edges)
+    total = edges - base
+    return total if indices is None or read_neighbors(indices, num_src, positions, total, neighbors) else -1

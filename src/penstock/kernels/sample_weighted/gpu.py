@@ -20,7 +20,7 @@ import triton.language as tl
 from penstock.kernels._device_lists import (
     SLICES,
     any_of,
-    count_damaged,
+    begin_rows,
     counter_words,
     find_list,
     kept_arguments,
@@ -29,6 +29,7 @@ from penstock.kernels._device_lists import (
     num_taken,
     place_of,
     read,
+    tell_wrong,
 )
 from penstock.kernels._triton import cdiv, launch
 from penstock.kernels.sample_neighbors import gpu as uniform
@@ -161,20 +162,17 @@ def _draw_weighted(
             drawn = _draw_apart(sums, start, degree, total, draws, fanout, c0, c1, c2, c3, k0, k1, ROWS, LANES)
         position = tl.where(draws[:, None], drawn, position)
 
-    base = tl.load(before)
     count = tl.where(inside, num_taken(tl.load(drawable + node, mask=inside & (degree > 0), other=0), fanout, REPLACE), 0).to(tl.int64)
-    end = tl.load(before + first // BLOCK) + tl.load(within + row, mask=row < b, other=0)
-    tl.store(row_ptr + 1 + row, end, mask=row < b)
-    tl.store(row_ptr + row, base + tl.zeros_like(row), mask=row == 0)
+    begin = begin_rows(first, row, count, b, within, before, row_ptr, BLOCK)
     taken = tl.where(draws[:, None], lane < count[:, None], taken)
-    number = (end - count - base)[:, None] + tl.where(draws[:, None], lane, place_in_list)
+    number = begin[:, None] + tl.where(draws[:, None], lane, place_in_list)
     tl.store(positions + number, position, mask=taken)
     tl.store(columns + number, tl.load(span) + row[:, None] + tl.zeros_like(number), mask=taken)
     if READS:
         start = start[:, None] + tl.zeros_like(position)
         neighbor = read(indices, node, inside, start, position, taken, ranks, prefix_ptr, num_kept, cached, HAS_KEPT)
         tl.store(neighbors + number, neighbor, mask=taken)
-        count_damaged(neighbor, taken, num_src, number, status)
+        tell_wrong(neighbor, taken, num_src, number, status)
 
 
 @triton.jit

@@ -35,23 +35,35 @@ def _subtract(left, step, num_left):
 
 
 @helper
-def _rounds(value, num_left, half, mask, k0, k1, k2, k3):
+def _rounds(value, num_left, half, mask, k0, k1, k2, k3, is_back):
     left, right = value >> half, value & mask
-    left = _add(left, (_mix(right, k0) * num_left) >> _32, num_left)
-    right ^= _mix(left, k1) & mask
-    left = _add(left, (_mix(right, k2) * num_left) >> _32, num_left)
-    right ^= _mix(left, k3) & mask
+    if is_back:
+        right ^= _mix(left, k3) & mask
+        left = _subtract(left, (_mix(right, k2) * num_left) >> _32, num_left)
+        right ^= _mix(left, k1) & mask
+        left = _subtract(left, (_mix(right, k0) * num_left) >> _32, num_left)
+    else:
+        left = _add(left, (_mix(right, k0) * num_left) >> _32, num_left)
+        right ^= _mix(left, k1) & mask
+        left = _add(left, (_mix(right, k2) * num_left) >> _32, num_left)
+        right ^= _mix(left, k3) & mask
     return (left << half) | right
 
 
 @helper
-def _rounds_back(value, num_left, half, mask, k0, k1, k2, k3):
-    left, right = value >> half, value & mask
-    right ^= _mix(left, k3) & mask
-    left = _subtract(left, (_mix(right, k2) * num_left) >> _32, num_left)
-    right ^= _mix(left, k1) & mask
-    left = _subtract(left, (_mix(right, k0) * num_left) >> _32, num_left)
-    return (left << half) | right
+def _walk(ids, num_ids, half, keys, is_back):
+    """Both ways are one loop; which it is, is known where it is compiled."""
+    half, limit = np.uint64(half), np.uint64(num_ids)
+    mask = (np.uint64(1) << half) - np.uint64(1)
+    num_left = ((limit + mask) >> half) & _LOW
+    k0, k1, k2, k3 = keys[0] & _LOW, keys[1] & _LOW, keys[2] & _LOW, keys[3] & _LOW
+    for i in range(ids.size):
+        store(ids, i, np.int64(_rounds(np.uint64(load(ids, i)), num_left, half, mask, k0, k1, k2, k3, is_back)))
+    for i in range(ids.size):
+        value = np.uint64(load(ids, i))
+        while value >= limit:
+            value = _rounds(value, num_left, half, mask, k0, k1, k2, k3, is_back)
+            store(ids, i, np.int64(value))
 
 
 @kernel
@@ -62,30 +74,10 @@ def shuffle_ids(ids, num_ids, half, keys):
         ids: int64[n], in place.
         num_ids, keys uint64[4]: see there. half: from `reference.half_bits`.
     """
-    half, limit = np.uint64(half), np.uint64(num_ids)
-    mask = (np.uint64(1) << half) - np.uint64(1)
-    num_left = ((limit + mask) >> half) & _LOW
-    k0, k1, k2, k3 = keys[0] & _LOW, keys[1] & _LOW, keys[2] & _LOW, keys[3] & _LOW
-    for i in range(ids.size):
-        store(ids, i, np.int64(_rounds(np.uint64(load(ids, i)), num_left, half, mask, k0, k1, k2, k3)))
-    for i in range(ids.size):
-        value = np.uint64(load(ids, i))
-        while value >= limit:
-            value = _rounds(value, num_left, half, mask, k0, k1, k2, k3)
-            store(ids, i, np.int64(value))
+    _walk(ids, num_ids, half, keys, False)
 
 
 @kernel
 def unshuffle_ids(ids, num_ids, half, keys):
     """Replace every place by the id that has it; the inverse of `shuffle_ids`, same arguments."""
-    half, limit = np.uint64(half), np.uint64(num_ids)
-    mask = (np.uint64(1) << half) - np.uint64(1)
-    num_left = ((limit + mask) >> half) & _LOW
-    k0, k1, k2, k3 = keys[0] & _LOW, keys[1] & _LOW, keys[2] & _LOW, keys[3] & _LOW
-    for i in range(ids.size):
-        store(ids, i, np.int64(_rounds_back(np.uint64(load(ids, i)), num_left, half, mask, k0, k1, k2, k3)))
-    for i in range(ids.size):
-        value = np.uint64(load(ids, i))
-        while value >= limit:
-            value = _rounds_back(value, num_left, half, mask, k0, k1, k2, k3)
-            store(ids, i, np.int64(value))
+    _walk(ids, num_ids, half, keys, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_read, store
+from penstock.kernels.sample_neighbors.cpu import num_taken
 
 AHEAD = 16
 """How many nodes ahead their offsets, and half as many ahead the ends of their lists, are prefetched."""
@@ -105,8 +106,7 @@ def find_windows(indptr, times, nodes, until, last, fanout, replace, windows):
         if i + AHEAD < nodes.size:
             prefetch_read(indptr, load(nodes, i + AHEAD))
         if i + AHEAD // 2 < nodes.size:
-            ahead = load(indptr, load(nodes, i + AHEAD // 2) + 1)
-            prefetch_read(times, min(max(ahead, 1), times.size) - 1)
+            prefetch_read(times, load(indptr, load(nodes, i + AHEAD // 2) + 1) - 1)
         node = load(nodes, i)
         start, end = load(indptr, node), load(indptr, node + 1)
         if not 0 <= start <= end <= times.size:
@@ -117,8 +117,5 @@ def find_windows(indptr, times, nodes, until, last, fanout, replace, windows):
         store(windows, i, start + skipped)
         store(windows, nodes.size + i, length)
         longest = max(longest, length)
-        if fanout < 0 or (not replace and length <= fanout):
-            total += length
-        elif length > 0:
-            total += fanout
+        total += num_taken(length, fanout, replace)
     return total, longest

@@ -9,13 +9,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from penstock.kernels._device_lists import CLEAN, SLICES, any_of, find_list, load_nodes
+from penstock.kernels._device_lists import SLICES, any_of, find_list, load_nodes, tell_first
 from penstock.kernels._triton import cdiv, launch
 
 BLOCK = 256
 """Lists per program: a lane searches one, and waits for single numbers."""
-
-_CLEAN: tl.constexpr = tl.constexpr(CLEAN)
 
 
 def find_windows(indptr, times, nodes, span, trees, until, last, windows, status):
@@ -54,5 +52,4 @@ def _find_window(indptr, times, num_edges, nodes, span, trees, until, last, b, w
     skipped = tl.where(last >= 0, tl.maximum(low - last, 0), 0)
     tl.store(windows + 2 * row, start + skipped, mask=row < b)
     tl.store(windows + 2 * row + 1, low - skipped, mask=row < b)
-    first = tl.min(tl.where(damaged & inside, row, _CLEAN), axis=0)
-    tl.atomic_min(status, first, mask=first != _CLEAN, sem="relaxed")
+    tell_first(status, damaged & inside, row)

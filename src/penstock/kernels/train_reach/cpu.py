@@ -6,6 +6,7 @@ import numpy as np
 
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_write, store
+from penstock.kernels._typed_lists import list_of
 
 AHEAD = 16
 
@@ -48,10 +49,8 @@ def place(indptrs, indices, firsts, nodes, num_hops, kinds, capacities, sizes, h
                 node = np.int64(queue[head])
                 head += 1
                 for e in range(len(indptrs)):
-                    row = node - firsts[e, 1]
-                    if row >= 0 and row < indptrs[e].size - 1:
-                        start, stop = load(indptrs[e], row), load(indptrs[e], row + 1)
-                        tail = _reach(indices[e], start, stop, firsts[e, 0], n, queue.size, turns, queue, tail)
+                    start, stop = list_of(indptrs[e], firsts[e, 1], node)
+                    tail = _reach(indices[e], start, stop, firsts[e, 0], n, queue.size, turns, queue, tail)
         for k in range(tail):
             node = np.int64(queue[k])
             if kinds[node] & 1 != 0 and owners[node] >= 0:

