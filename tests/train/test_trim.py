@@ -4,6 +4,7 @@ import copy
 import gc
 import logging
 import pickle
+import weakref
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ CASES = {
     "sage": (lambda: pyg.SAGEConv(WIDTH, WIDTH), ()),
     "sage, max": (lambda: pyg.SAGEConv(WIDTH, WIDTH, aggr="max", project=True, normalize=True), ()),
     "sage, several": (lambda: pyg.SAGEConv(WIDTH, WIDTH, aggr=["mean", "std"], root_weight=False), ()),
-    "sage, lstm": (lambda: pyg.SAGEConv(WIDTH, WIDTH, aggr="lstm"), ()),
+    "sage, softmax": (lambda: pyg.SAGEConv(WIDTH, WIDTH, aggr="softmax"), ()),
     "graph": (lambda: pyg.GraphConv(WIDTH, WIDTH, aggr="mean"), ()),
     "graph, weights": (lambda: pyg.GraphConv(WIDTH, WIDTH), ("edge_weight",)),
     "graph, mean of weights": (lambda: pyg.GraphConv(WIDTH, WIDTH, aggr="mean"), ("edge_weight",)),
@@ -175,7 +176,7 @@ def test_on_a_device(case, is_moved, device):
     with set_multithreading_enabled(False):  # on a pretended device other threads know nothing of this one's stream
         got = results(copy.deepcopy(model).to(where), there, [each.to(where) for each in edges])
     assert_alike([each.cpu() for each in got], expected)
-    assert hops_of(there.edge_index) is not None
+    assert hops(there, there.edge_index) is not None
 
 
 def test_links():
@@ -327,32 +328,153 @@ def test_batches_that_have_no_hops_are_computed_whole():
     assert len(model(batch.x, batch.edge_index)) == batch.num_nodes
 
 
+def hops(batch, edges):
+    known = np.cumsum(batch.num_sampled_nodes)[-1]
+    return hops_of(edges, known, known)
+
+
 def test_copies_are_known_while_their_batch_is_there():
-    """Two batches without edges are equal, and have other nodes."""
+    """Also one that was found before: a whole graph may have the edges that a batch had."""
     batch, other = make_batch(), make_batch()
     edges = copy.deepcopy(batch).edge_index
     for _ in range(2):
-        assert hops_of(edges).num_src == hops_of(batch.edge_index).num_src
-    assert hops_of(other.edge_index.clone()).num_src != hops_of(edges).num_src
+        assert hops(batch, edges).num_src == hops(batch, batch.edge_index).num_src
+    assert hops(other, other.edge_index.clone()).num_src != hops(batch, edges).num_src
     changed = batch.edge_index.clone()
     changed[0, 0] += 1
-    assert hops_of(changed) is None
-    late = other.edge_index.clone()
-    del other
+    assert hops(batch, changed) is None
+    written = other.edge_index.clone()
+    other.edge_index[0, 0] += 1
+    assert hops(other, written) is None
+    late, freed = batch.edge_index.clone(), weakref.ref(batch.edge_index)
+    assert hops(batch, late)
+    known = copy.copy(batch.num_sampled_nodes)
+    del batch
     gc.collect()
-    assert hops_of(late) is None
-    lone = Data(x=torch.rand(9, 2), edge_index=torch.empty(2, 0, dtype=torch.int64))
-    first, second = (make_batch(lone, batch_size=size) for size in (2, 3))
-    assert hops_of(first.edge_index).num_src[0] == 2
-    assert hops_of(second.edge_index.clone()) is None
+    assert freed() is None
+    assert hops_of(late, sum(known), sum(known)) is None
 
 
-def test_what_is_computed_is_what_is_read():
-    """The rows that layers are given are the nodes known after each hop, last hop first."""
+def test_batches_without_edges():
+    """Two are equal, and have other nodes."""
+    lone = Data(x=torch.rand(9, WIDTH).double(), edge_index=torch.empty(2, 0, dtype=torch.int64))
+    batches, model = [make_batch(lone, batch_size=size) for size in (2, 3)], Model(CASES["sage"][0]).double()
+    whole = [model(batch.x, batch.edge_index) for batch in batches]
+    penstock.trim(model)
+    for batch, rows in zip(batches, whole, strict=True):
+        torch.testing.assert_close(model(batch.x, batch.edge_index.clone()), rows)
+
+
+@pytest.mark.parametrize("case", ["sage", "gcn"])
+@pytest.mark.parametrize("name", trimming.HOOKS[:3])
+def test_hooks_of_layers_are_called(case, name):
+    model, batch = Model(CASES[case][0]).double(), make_batch()
+    for conv in model.convs:
+        getattr(conv, f"register_{name}_forward_hook")(lambda _, __, rows: rows * 0.5)
+    whole = results(model, batch)
+    assert_alike(results(penstock.trim(model), batch), whole)
+
+
+def test_parts_of_layers_may_be_others():
+    """A map of GCN's that is not linear; another aggregation; weights that are computed, for which a layer gets another class."""
+    models = [Model(CASES[case][0]).double() for case in ("gcn", "sage", "gcn")]
+    for convs in zip(*(model.convs for model in models), strict=True):
+        convs[0].lin = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()).double()
+        convs[1].aggr_module = pyg.SoftmaxAggregation()
+    batch = make_batch()
+    whole = [results(model, batch) for model in models]
+    for model, wanted in zip(models, whole, strict=True):
+        penstock.trim(model)
+        if model is models[2]:
+            for conv in model.convs:
+                nn.utils.parametrize.register_parametrization(conv, "bias", nn.Identity())
+        torch.testing.assert_close(results(model, batch)[0], wanted[0])
+
+
+def test_ties_share_a_gradient():
+    """Of the maximum of equal rows, as PyG's."""
+    data = make_data()
+    data.x = data.x.round()
+    model, batch = Model(CASES["sage, max"][0]).double(), make_batch(data)
+    whole = results(model, batch)
+    assert_alike(results(penstock.trim(model), batch), whole)
+
+
+def test_half_precision_by_autocast():
+    model, batch = Model(CASES["gcn"][0]), make_batch()
+    batch.x = batch.x.float()
+    whole = model(batch.x, batch.edge_index)[: batch.batch_size]
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(penstock.trim(model)(batch.x, batch.edge_index).float(), whole, rtol=0.1, atol=0.1)
+
+
+class Joining(nn.Module):
+    """Takes what it gets by name, and gives its layers that."""
+
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList(pyg.GraphConv(WIDTH, WIDTH) for _ in range(3))
+        self.jump = pyg.JumpingKnowledge("cat")
+
+    def forward(self, x, edge_index):
+        xs = [x]
+        for conv in self.convs:
+            xs.append(conv(edge_index=edge_index, x=xs[-1], edge_weight=None))
+        return self.jump(xs=xs)
+
+
+def test_arguments_by_name():
+    model, batch = Joining().double(), make_batch()
+    whole = results(model, batch)
+    assert_alike(results(penstock.trim(model), batch), whole)
+
+
+class Scaling(pyg.MessagePassing):
+    """A layer with arguments of any name, and one whose default is not None."""
+
+    def forward(self, x, edge_index, power=1.0, **more):
+        """The sum of neighbours, times something."""
+        return x + (2.0 if power is None else power) * more.get("factor", 1.0) * self.propagate(edge_index, x=x)
+
+
+def test_arguments_of_ones_own_layers():
+    conv, batch = Scaling(), make_batch()
+    whole = conv(batch.x, batch.edge_index, None, factor=3.0)[: batch.batch_size]
+    found = penstock.trim(conv, also=[Scaling])(batch.x, batch.edge_index, None, factor=3.0)
+    torch.testing.assert_close(found[: batch.batch_size], whole)
+
+
+def test_a_forward_of_ones_own_stays():
     model, batch = Model(CASES["sage"][0]).double(), make_batch()
-    seen = []
+    before = model.forward
+    model.forward = lambda *given: 100 + before(*given)
+    whole = model(batch.x, batch.edge_index)[: batch.batch_size]
+    torch.testing.assert_close(penstock.trim(model)(batch.x, batch.edge_index), whole)
+
+
+def test_what_is_explained_is_computed_whole():
+    model, batch = penstock.trim(Model(CASES["sage"][0]).double()), make_batch()
+    for conv in model.convs:
+        conv.explain = True
+        conv._edge_mask, conv._loop_mask, conv._apply_sigmoid = torch.ones(batch.num_edges).double(), None, False
+    assert len(model(batch.x, batch.edge_index)) == batch.num_nodes
+
+
+@pytest.mark.parametrize("case", ["sage", "gat", "gcn"])
+def test_what_is_computed_is_what_is_read(case, monkeypatch):
+    """The rows that layers give are the nodes known a hop before, last hop first; sums go over the edges of these hops, where there is
+    one by a product of matrices; and nothing is wrapped twice."""
+    model, batch = Model(CASES[case][0]).double(), make_batch()
+    given, edges, products = [], [], []
+    forwards = [conv.forward for conv in penstock.trim(model).convs]
     for conv in penstock.trim(model).convs:
-        conv.register_forward_hook(lambda _, __, rows: seen.append(len(rows)))
+        conv.register_forward_hook(lambda _, __, rows: given.append(len(rows)))
+        multiply, send = trimming.product, conv.propagate
+        monkeypatch.setattr(conv, "propagate", lambda e, send=send, **more: edges.append(e.layout) or send(e, **more))
+    monkeypatch.setattr(trimming, "product", lambda adj_t, x: products.append(adj_t._nnz()) or multiply(adj_t, x))
     model(batch.x, batch.edge_index)
-    known = np.cumsum(batch.num_sampled_nodes)
-    assert seen == list(known[-2::-1])
+    known, counts = np.cumsum(batch.num_sampled_nodes), np.cumsum(batch.num_sampled_edges)
+    assert given == list(known[-2::-1])
+    assert products == (list(counts[::-1] + known[-2::-1]) if case == "gcn" else [])
+    assert edges == {"sage": [torch.sparse_csr] * 3, "gat": [torch.strided] * 3, "gcn": []}[case]
+    assert [conv.forward for conv in penstock.trim(model).convs] == forwards

@@ -21,7 +21,7 @@ from itertools import accumulate
 from typing import overload
 
 import torch
-from torch.utils.weak import WeakTensorKeyDictionary
+from torch.utils.weak import WeakIdRef, WeakTensorKeyDictionary
 from torch_geometric.data import Data, HeteroData
 
 from penstock.errors import MissingFieldError, UsageError
@@ -118,6 +118,8 @@ class Hops:
 
 _hops: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 """Of the edges of batches that are there."""
+_copies: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+"""Of copies of them: (whose, their hops)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,32 +170,41 @@ def layers(batch: Data | HeteroData) -> list[Layer] | list[TypedLayer]:
     return cut
 
 
-def hops_of(edge_index: torch.Tensor) -> Hops | None:
-    """Tell how edges fall into hops; None for those that no loader made.
+def hops_of(edge_index: torch.Tensor, num_src: int, num_dst: int) -> Hops | None:
+    """Tell how edges fall into hops; None for those that no loader made. num_src, num_dst: nodes known after hops of theirs.
 
     Copies, on a device for instance, are found while their batch is there: they are compared with its edges, once.
 
     Raises:
         UsageError: they were written to since.
     """
-    hops = _hops.get(edge_index)
+    hops = _hops.get(edge_index) or _copied(edge_index, num_src, num_dst)
     if hops is None:
-        hops = _hops_of_copied(edge_index)
-        if hops is None:
-            return None
-        _hops[edge_index] = hops
+        return None
     if hops.num_writes != _num_writes(edge_index):
         raise UsageError("the edges of this batch were written to since the loader made it, and a trimmed layer cuts those: change a copy")
     return hops
 
 
-def _hops_of_copied(edge_index: torch.Tensor) -> Hops | None:
-    """Hops of the edges that these are equal to; None also for edges of several batches, as there may be where batches have none."""
+def _copied(edge_index: torch.Tensor, num_src: int, num_dst: int) -> Hops | None:
+    """Hops of the edges of a batch that these are equal to. Where there are none, any batch's will do that has such numbers of nodes."""
+    known = _copies.get(edge_index)
+    if known is not None and known[0]() is not None:
+        return known[1]
     noted = [(reference(), hops) for reference, hops in list(_hops.data.items())]  # at once: threads note theirs meanwhile
-    found = [hops for edges, hops in noted if edges is not None and hops.num_writes == _num_writes(edges) and _are_equal(edge_index, edges)]
-    if len({(hops.num_src, hops.num_dst) for hops in found}) != 1:
+    found = [
+        (edges, hops)
+        for edges, hops in noted
+        if edges is not None and num_src in hops.num_src and num_dst in hops.num_dst
+        if hops.num_writes == _num_writes(edges) and _are_equal(edge_index, edges)
+    ]
+    if not found or (edge_index.numel() and len({(hops.num_src, hops.num_dst) for _, hops in found}) > 1):
         return None
-    return replace(found[0], row_ptr=found[0].row_ptr.to(edge_index.device), num_writes=_num_writes(edge_index))
+    edges, hops = found[-1]
+    hops = replace(hops, row_ptr=hops.row_ptr.to(edge_index.device), num_writes=_num_writes(edge_index))
+    if edge_index.numel():
+        _copies[edge_index] = WeakIdRef(edges), hops
+    return hops
 
 
 def note_edges(batch: Data | HeteroData) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import BatchNorm, EdgeConv, GATConv, GATv2Conv, GCNConv, GINConv, LayerNorm, PNAConv, SAGEConv, norm
+from torch_geometric.nn import BatchNorm, EdgeConv, GATConv, GATv2Conv, GCNConv, GINConv, LayerNorm, MessageNorm, PNAConv, SAGEConv, norm
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from penstock.errors import NotSupportedError, UsageError
@@ -34,7 +34,7 @@ AGGREGATIONS = {"sum", "add", "mean", "max", "min", "mul", "std", "var", "softma
 """Which look at the messages of a node, in whatever order, and at nothing else."""
 
 NORMS = tuple(getattr(norm, name) for name in norm.__all__)
-OF_ONE_ROW = (BatchNorm, nn.LayerNorm, nn.Identity)
+OF_ONE_ROW = (BatchNorm, nn.LayerNorm, nn.Identity, MessageNorm)
 """Norms of which each row, once a model is trained, depends on that row alone; so does PyG's LayerNorm, of mode "node"."""
 
 NOT_OF_ONE_ROW = (nn.Softmax, nn.LogSoftmax, nn.Softmin, nn.Softmax2d)
@@ -86,11 +86,12 @@ def _check_conv(conv: Any) -> None:
 def check_parts(model: nn.Module) -> None:
     """Refuse a model of which a part looks at all nodes at once."""
     for part in model.modules():
-        if not _is_of_one_row(part):
+        if not is_of_one_row(part):
             raise NotSupportedError(f"{part} looks at all nodes at once, which no batch has: infer takes batch_norm, for instance")
 
 
-def _is_of_one_row(part: nn.Module) -> bool:
+def is_of_one_row(part: nn.Module) -> bool:
+    """Whether a norm or activation, once it is trained, gives a row by that row alone; True for parts of other kinds."""
     if isinstance(part, nn.modules.batchnorm._NormBase):  # pyright: ignore[reportPrivateUsage]
         return isinstance(part, (nn.BatchNorm1d, nn.SyncBatchNorm)) and part.track_running_stats
     if isinstance(part, NOT_OF_ONE_ROW):

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
-from torch_geometric.nn import GATConv, GCNConv, GINConv, HGTConv, SAGEConv
+from torch import Tensor, nn
+from torch_geometric.nn import GATConv, GCNConv, GINConv, HGTConv, Linear, SAGEConv
 from torch_geometric.typing import Adj, OptPairTensor
 from torch_geometric.utils import softmax, spmm
 
@@ -93,10 +93,12 @@ class Hgt(HGTConv):
 def mapped_sums(conv: GCNConv, x: Tensor, sums: Callable[[Tensor], Tensor]) -> Tensor:
     """A layer of GCN: linear map, sums and bias.
 
-    In either order the same, but for rounding. Sums come first where rows do not get much wider by that: they are fewer, and no gradients
-    are asked of features.
+    In either order the same, but for rounding, if the map is nothing else. Sums come first where rows do not get much wider by that: they
+    are fewer, and no gradients are asked of features.
     """
-    out = conv.lin(sums(x)) if conv.in_channels <= 2 * conv.out_channels else sums(conv.lin(x))
+    lin: Any = conv.lin
+    is_linear = type(lin) in (Linear, nn.Linear) and lin.bias is None and not (lin._forward_hooks or lin._forward_pre_hooks)
+    out = lin(sums(x)) if is_linear and conv.in_channels <= 2 * conv.out_channels else sums(lin(x))
     return out if conv.bias is None else out + conv.bias
 
 

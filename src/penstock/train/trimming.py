@@ -15,7 +15,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from inspect import Signature, signature
+from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar
 
 import torch
@@ -24,6 +24,7 @@ from torch_geometric import nn as pyg
 
 from penstock.errors import NotSupportedError, UsageError
 from penstock.feed.layers import Hops, Layer, has_weights, hops_of
+from penstock.inference.pyg_models import is_of_one_row
 from penstock.train.convs import counts, mapped_sums, means, product
 
 logger = logging.getLogger("penstock")
@@ -45,6 +46,19 @@ KNOWN = (*OF_PRODUCTS, *OF_PAIRS, *OF_ROWS, pyg.GCNConv)
 OF_EDGES = ("edge_weight", "edge_attr", "edge_type")
 """Arguments of layers with a value or row for each edge."""
 
+BY_SOURCES = (
+    *(pyg.GCNConv, pyg.GCN2Conv, pyg.LGConv, pyg.SGConv, pyg.SSGConv, pyg.ARMAConv, pyg.EGConv, pyg.ChebConv, pyg.TAGConv, pyg.APPNP),
+    *(pyg.MixHopConv, pyg.FAConv, pyg.PDNConv, pyg.PANConv, pyg.GatedGraphConv, pyg.HypergraphConv),
+)
+"""Layers that need the degrees of sources, or several hops; classes made from them may."""
+
+PADDED = (
+    *(pyg.LSTMAggregation, pyg.GRUAggregation, pyg.LCMAggregation, pyg.EquilibriumAggregation),
+    pyg.aggr.PatchTransformerAggregation,
+)
+"""Aggregations by which a row depends on the longest list of all rows."""
+
+HOOKS = ("propagate", "message", "aggregate", "message_and_aggregate", "edge_update")
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -53,51 +67,64 @@ def trim(model: Model, also: Collection[type[pyg.MessagePassing]] = ()) -> Model
     """Have each layer of a model compute the rows that later layers read, of batches of Penstock's loaders.
 
     The model is changed, and returned. It is called as before, and gives rows of the seeds, as the first ones. Its weights and their names,
-    and what it gives for edges from elsewhere, stay what they were. What stands between the layers has fewer rows too: norms over a batch
-    see those that count, and a skip connection takes the first rows of what it skips, `out + x[: len(out)]`.
+    and what it gives for edges from elsewhere, stay what they were. What stands between the layers is given fewer rows: a skip connection
+    takes the first ones of what it skips, `out + x[: len(out)]`; a batch norm that trains sees those that count; a sum over all rows, such
+    as that of a virtual node, is another.
 
     Args:
         model: of PyG's layers, also in `HeteroConv` or made by `to_hetero`; what joins the rows of several layers is `JumpingKnowledge`.
         also: classes of further layers that take (x, edge_index, ...), of which each row follows from its own and those of its
-            in-neighbours alone.
+            in-neighbours alone, and not from how many neighbours these have.
     Raises:
         UsageError: there is no layer of PyG's in it.
-        NotSupportedError: a layer that needs more than rows of its in-neighbours, or of which that is not known.
+        NotSupportedError: a layer that needs more than rows of its in-neighbours, or of which that is not known; a norm over all rows.
     """
     convs = [part for part in model.modules() if isinstance(part, pyg.MessagePassing)]
     if not convs:
         raise UsageError(f"{type(model).__name__} has no layer of PyG's (MessagePassing): there is nothing to trim")
     for conv in convs:
         _check(conv, also)
+    for part in model.modules():
+        if not is_of_one_row(part):
+            raise NotSupportedError(
+                f"{part} looks at all rows of a batch, of which a trimmed model has fewer: take batch_norm, for instance"
+            )
     talk = _Talk()
     for conv in convs:
-        if not isinstance(conv.forward, _Trimmed):
-            conv.forward = _Trimmed(conv, talk)
-        if type(conv) in OF_PRODUCTS:
-            conv.message_and_aggregate = _Aggregated(conv)  # pyright: ignore[reportAttributeAccessIssue]
-    if not isinstance(model.forward, (_Trimmed, _Explaining)):
-        model.forward = _Explaining(model)
+        if "forward" not in vars(conv):
+            conv.forward = _Trimmed(conv, type(conv), talk)
+            if type(conv) in OF_PRODUCTS:
+                conv.message_and_aggregate = _Aggregated(conv, type(conv))  # pyright: ignore[reportAttributeAccessIssue]
+    if "forward" not in vars(model):
+        model.forward = _Explaining(model, type(model))
     for part in model.modules():
         if isinstance(part, pyg.JumpingKnowledge) and _cut_alike not in part._forward_pre_hooks.values():
-            part.register_forward_pre_hook(_cut_alike)
+            part.register_forward_pre_hook(_cut_alike, with_kwargs=True)
     return model
 
 
 def _check(conv: Any, also: Collection[type]) -> None:
     name = type(conv).__name__
+    if type(conv) not in KNOWN and isinstance(conv, BY_SOURCES):
+        raise NotSupportedError(f"{name} needs degrees of its neighbours, or several hops, which a trimmed layer does not see")
     if type(conv) not in (*KNOWN, *also):
         raise NotSupportedError(
-            f"{name} is not known to give a node's row from its in-neighbours' rows alone; "
-            f"if it does, say so: penstock.trim(model, also=[{name}])"
+            f"{name} is not known to give a node's row from its in-neighbours' rows alone; if it does, whatever their degrees, say so: "
+            f"penstock.trim(model, also=[{name}])"
         )
     if not {"x", "edge_index"} <= set(_signature(type(conv)).parameters):
         raise NotSupportedError(f"{name} takes no x and edge_index: a trimmed layer knows where it is by these")
+    if "forward" in vars(conv) and not isinstance(conv.forward, _Trimmed):
+        raise NotSupportedError(f"the forward of {name} was replaced: trim the model before")
     if conv.flow != "source_to_target":
         raise NotSupportedError(f"{name} sends along edges from target to source, and batches have the neighbours that send to their seeds")
     if getattr(conv, "cached", False):
         raise NotSupportedError(f"{name} keeps the edges of its first batch (cached=True): make the model without that")
     if type(conv) is pyg.GCNConv and conv.aggr not in ("add", "sum"):
         raise NotSupportedError(f"{name} with aggr={conv.aggr!r}: trim takes 'add'")
+    for part in conv.modules():
+        if isinstance(part, PADDED):
+            raise NotSupportedError(f"{type(part).__name__} in {name}: a row depends on the longest list of neighbours of all rows")
 
 
 @dataclass(eq=False)
@@ -119,12 +146,13 @@ class _Explaining:
     """In place of a model's `forward`: errors about shapes say that rows are fewer."""
 
     model: nn.Module
+    kind: type[nn.Module]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            return type(self.model).forward(self.model, *args, **kwargs)
-        except RuntimeError as error:
-            if "size" in str(error).lower():
+            return self.kind.forward(self.model, *args, **kwargs)
+        except (RuntimeError, IndexError) as error:
+            if isinstance(error, IndexError) or "size" in str(error).lower():
                 error.add_note(
                     "the model is trimmed: a layer gives fewer rows than it is given, the first ones; skip it by out + x[: len(out)]"
                 )
@@ -136,35 +164,35 @@ class _Trimmed:
     """In place of a layer's `forward`."""
 
     conv: Any
+    kind: type[pyg.MessagePassing]
     talk: _Talk
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        conv, of_class = self.conv, type(self.conv).forward
-        given = _signature(type(conv)).bind(conv, *args, **kwargs).arguments
-        x, edge_index = given.pop("x"), given.pop("edge_index")
-        hops = hops_of(edge_index) if isinstance(edge_index, Tensor) else None
-        if hops is None or conv.explain:
+        conv, of_class = self.conv, self.kind.forward
+        more = _bound(self.kind, conv, args, kwargs)
+        x, edge_index = more.pop("x"), more.pop("edge_index")
+        rows = x if isinstance(x, (tuple, list)) else (x, x)
+        is_seen = isinstance(edge_index, Tensor) and all(isinstance(each, Tensor) for each in rows) and not conv.explain
+        hops = hops_of(edge_index, len(rows[0]), len(rows[1])) if is_seen else None
+        if hops is None:
             if conv.training:
                 self.talk.of_whole()
             return of_class(conv, *args, **kwargs)
-        more = {name: value for name, value in given.items() if name not in ("self", "size") and value is not None}
-        if "return_attention_weights" in more:
+        if more.pop("return_attention_weights", None) is not None:
             raise UsageError("return_attention_weights: a trimmed layer has those of some edges only; take them from a model without trim")
-        rows = x if isinstance(x, (tuple, list)) else (x, x)
-        if not all(isinstance(each, Tensor) for each in rows):
-            raise UsageError(f"{type(conv).__name__} without x: a trimmed layer sees by the number of rows where it is")
+        more.pop("size", None)
         layer = _layer_of(hops, edge_index, len(rows[0]), len(rows[1]))
-        for name in OF_EDGES:
-            if name in more and len(more[name]) != edge_index.size(1):
+        for name in [name for name in OF_EDGES if more.get(name) is not None]:
+            if len(more[name]) != edge_index.size(1):
                 raise UsageError(f"{name} has {len(more[name])} values, and the batch {edge_index.size(1)} edges")
-        if type(conv) is pyg.GCNConv:
+        if self.kind is pyg.GCNConv:
             return _gcn(conv, rows[0], edge_index, layer, more.get("edge_weight"), hops.num_src[-1])
-        more |= {name: more[name][: layer.sources.numel()] for name in OF_EDGES if name in more}
-        if type(conv) not in (*OF_PRODUCTS, *OF_PAIRS):
+        more |= {name: more[name][: layer.sources.numel()] for name in OF_EDGES if more.get(name) is not None}
+        if self.kind not in (*OF_PRODUCTS, *OF_PAIRS):
             return of_class(conv, x, layer.edge_index, **more)[: layer.num_dst]
         pair = rows[0], rows[1][: layer.num_dst]
-        if type(conv) in OF_PRODUCTS and _has_product(conv, rows[0], more.get("edge_weight")):
-            values = more.get("edge_weight")
+        values = more.get("edge_weight")
+        if self.kind in OF_PRODUCTS and conv.fuse and _has_product(conv, rows[0], values):
             if values is None and rows[0].dtype != torch.get_default_dtype():
                 values = rows[0].new_ones(layer.sources.numel())
             with suppress(NotImplementedError):  # PyG writes the code of a class for the first layer made, which may have had no product
@@ -175,6 +203,16 @@ class _Trimmed:
 @cache
 def _signature(kind: type) -> Signature:
     return signature(kind.forward)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _bound(kind: type, conv: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a layer's `forward` by their names."""
+    given = dict(_signature(kind).bind(conv, *args, **kwargs).arguments)
+    del given[next(iter(given))]
+    for name, parameter in _signature(kind).parameters.items():
+        if parameter.kind is Parameter.VAR_KEYWORD:
+            given |= given.pop(name, {})
+    return given
 
 
 def _layer_of(hops: Hops, edge_index: Tensor, num_src: int, num_dst: int) -> Layer:
@@ -204,20 +242,25 @@ def _refuse(hops: Hops, num_src: int, num_dst: int) -> None:
     )
 
 
-def _cut_alike(part: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _cut_alike(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Of the rows of several layers those that all have, the first ones."""
-    least = min(map(len, args[0]))
-    return [rows[:least] for rows in args[0]], *args[1:]
+    xs = args[0] if args else kwargs["xs"]
+    least = min(map(len, xs))
+    cut = [rows[:least] for rows in xs]
+    return ((cut, *args[1:]), kwargs) if args else (args, {**kwargs, "xs": cut})
 
 
 def _has_product(conv: Any, x: Tensor, weights: Tensor | None) -> bool:
-    is_for_device = conv.aggr in ("mean", "sum", "add")  # others torch has for the CPU only
-    return conv.fuse and _is_multiplied(x, weights) and (is_for_device or not x.is_cuda)
+    """Whether a layer is a product of matrices that torch has, with all gradients; of the maximum it has other ones than PyG."""
+    is_sum = conv.aggr in ("mean", "sum", "add") and type(conv.aggr_module) in (pyg.MeanAggregation, pyg.SumAggregation)
+    is_known = x.dtype in (torch.float32, torch.float64) and (weights is None or (weights.dtype == x.dtype and weights.dim() == 1))
+    return is_sum and is_known and not _has_hooks(conv) and not (weights is not None and weights.requires_grad)
 
 
-def _is_multiplied(x: Tensor, weights: Tensor | None) -> bool:
-    """Whether torch multiplies sparse matrices of these numbers, with their gradients."""
-    return x.dtype in (torch.float32, torch.float64) and (weights is None or (weights.dtype == x.dtype and not weights.requires_grad))
+def _has_hooks(conv: Any) -> bool:
+    """Whether somebody wants to see, or change, what a layer sends."""
+    inside = (getattr(conv, f"_{name}_forward{when}_hooks") for name in HOOKS for when in ("", "_pre"))
+    return any((*inside, conv.aggr_module._forward_hooks, conv.aggr_module._forward_pre_hooks))
 
 
 @dataclass(eq=False)
@@ -225,10 +268,11 @@ class _Aggregated:
     """In place of a layer's `message_and_aggregate`: on a device, products whose gradients wait for nothing (`train/convs.py`)."""
 
     conv: Any
+    kind: Any
 
     def __call__(self, adj_t: Tensor, x: tuple[Tensor, Tensor | None], *more: Any) -> Tensor:
         if not x[0].is_cuda or self.conv.aggr not in ("mean", "sum", "add"):
-            return type(self.conv).message_and_aggregate(self.conv, adj_t, x, *more)
+            return self.kind.message_and_aggregate(self.conv, adj_t, x, *more)
         if self.conv.aggr != "mean":
             return product(adj_t, x[0])
         return product(adj_t, x[0]) / counts(adj_t) if has_weights(adj_t) else means(adj_t, x[0])
@@ -236,7 +280,7 @@ class _Aggregated:
 
 def _gcn(conv: Any, x: Tensor, edge_index: Tensor, layer: Layer, weights: Tensor | None, num_nodes: int) -> Tensor:
     """GCNConv, by the degrees that the whole batch shows, as ever; weights: float[num_edges of the batch]."""
-    values, loops = x.new_ones(edge_index.size(1)) if weights is None else weights, None
+    values, loops = x.new_ones(edge_index.size(1)) if weights is None else weights.view(-1), None
     if conv.normalize:
         values, loops = _normalized(
             edge_index, values, num_nodes, conv.add_self_loops, 1.0 if weights is None or not conv.improved else 2.0
@@ -244,11 +288,14 @@ def _gcn(conv: Any, x: Tensor, edge_index: Tensor, layer: Layer, weights: Tensor
     values, loops = values[: layer.sources.numel()], None if loops is None else loops[: layer.num_dst]
 
     def sums(rows: Tensor) -> Tensor:
-        if _is_multiplied(rows, values):
-            return product(layer.adj_t(values) if loops is None else layer.adj_t_with_loops(values, loops), rows)
-        sources, targets = layer.edge_index
-        summed = rows.new_zeros(layer.num_dst, rows.size(1)).index_add(0, targets, rows[sources] * values.to(rows.dtype).unsqueeze(1))
-        return summed if loops is None else summed + rows[: layer.num_dst] * loops.to(rows.dtype).unsqueeze(1)
+        if _has_product(conv, rows, values):
+            with suppress(NotImplementedError):  # under autocast, of half the width
+                return product(layer.adj_t(values) if loops is None else layer.adj_t_with_loops(values, loops), rows)
+        edges, of_edges = layer.edge_index, values
+        if loops is not None:
+            edges = torch.cat([edges, torch.arange(layer.num_dst, device=edges.device).expand(2, -1)], dim=1)
+            of_edges = torch.cat([values, loops])
+        return conv.propagate(edges, x=rows, edge_weight=of_edges, size=(layer.num_src, layer.num_dst))
 
     return mapped_sums(conv, x, sums)
 

@@ -10,13 +10,38 @@ import penstock
 from penstock.errors import NotSupportedError, UsageError
 from tests.refusals import refused
 
+LSTM = {"aggrs_kwargs": [{}, {"in_channels": 2, "out_channels": 2}]}
+
+
+class OwnGCN(pyg.GCNConv):
+    """A layer made from one that looks at the degrees of its neighbours."""
+
+
+class OwnConv(pyg.MessagePassing):
+    """A layer whose arguments have other names."""
+
+    def forward(self, h, edges):
+        """The sum of neighbours."""
+        return self.propagate(edges, x=h)
+
+
+def replaced(conv):
+    conv.forward = lambda x, edge_index: x
+    return conv
+
+
 MODELS = {
     "no layers": (lambda: nn.Linear(2, 2), "Linear has no layer of PyG's"),
-    "unknown": (lambda: pyg.ChebConv(2, 2, 3), "ChebConv is not known"),
+    "unknown": (lambda: pyg.MFConv(2, 2), "MFConv is not known"),
+    "several hops": (lambda: pyg.ChebConv(2, 2, 3), "ChebConv needs degrees", [pyg.ChebConv]),
+    "made from GCN": (lambda: OwnGCN(2, 2), "OwnGCN needs degrees", [OwnGCN]),
+    "replaced": (lambda: replaced(pyg.SAGEConv(2, 2)), "the forward of SAGEConv was replaced"),
+    "longest list": (lambda: pyg.SAGEConv(2, 2, aggr=["mean", "lstm"], aggr_kwargs=LSTM), "LSTMAggregation in SAGEConv"),
+    "norm": (lambda: pyg.GraphSAGE(2, 2, 2, norm="graph_norm"), "looks at all rows"),
     "direction": (lambda: pyg.SAGEConv(2, 2, flow="target_to_source"), "SAGEConv sends"),
     "cached": (lambda: pyg.GCNConv(2, 2, cached=True), "GCNConv keeps"),
     "maximum": (lambda: pyg.GCNConv(2, 2, aggr="max"), "aggr='max'"),
-    "hyperedges": (lambda: pyg.HypergraphConv(2, 2), "takes no x and edge_index", [pyg.HypergraphConv]),
+    "other names": (lambda: OwnConv(), "takes no x and edge_index", [OwnConv]),
 }
 
 
@@ -35,6 +60,5 @@ def test_batches_that_a_trimmed_model_does_not_take():
     assert f"and the batch {batch.num_edges} edges" in refused(UsageError, penstock.trim(pyg.GraphConv(4, 4)), x, edge_index, torch.rand(3))
     attention = penstock.trim(pyg.GATConv(4, 4))
     refused(UsageError, lambda: attention(x, edge_index, return_attention_weights=True))
-    refused(UsageError, penstock.trim(pyg.RGCNConv(50, 4, 1)), None, edge_index, torch.zeros(batch.num_edges, dtype=torch.long))
     edge_index[0, 0] += 1
     refused(UsageError, attention, x, edge_index)
