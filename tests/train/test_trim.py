@@ -21,6 +21,7 @@ from penstock.kernels import _triton
 from penstock.train import trimming
 
 WIDTH = 6
+WALKS = penstock.Walks(num=4, length=3)
 LINEAR = lambda size=WIDTH: nn.Sequential(nn.Linear(size, WIDTH), nn.Tanh())  # noqa: E731
 EDGE = {"edge_dim": 3}
 CASES = {
@@ -155,7 +156,18 @@ def test_weights_that_learn_and_numbers_of_half_the_width(case):
     torch.testing.assert_close(found, untrimmed(batch.x, batch.edge_index, *given)[: batch.batch_size], rtol=0.1, atol=0.1)
 
 
-@pytest.mark.parametrize("options", [{"pad": True}, {"disjoint": True}, {"num_workers": 2}, {"shared_draws": 2}, {"replace": True}])
+WAYS = [
+    {"pad": True},
+    {"disjoint": True},
+    {"num_workers": 2},
+    {"shared_draws": 2},
+    {"replace": True},
+    {"layer_wise": True},
+    {"walks": WALKS},
+]
+
+
+@pytest.mark.parametrize("options", WAYS, ids=lambda options: next(iter(options)))
 def test_batches_of_all_kinds(options):
     model, batch = Model(CASES["gcn"][0]).double(), make_batch(**options)
     whole = results(model, batch)
