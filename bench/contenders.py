@@ -8,7 +8,8 @@ batches and prints one JSON object.
 
 MODE: sample (neighbourhoods only), features (with x and y); and with the step of a 3-layer GraphSAGE of width 128: train (as each library
 runs it fastest, Penstock over `penstock.layers`), loop (PyG's, trimmed layer by layer, for Penstock too: what changing the import alone
-brings), plain (as most write it, `model(x, edge_index)`: what the import and a call of `penstock.trim` bring).
+brings), plain (as most write it, `model(x, edge_index)`: what the import and a call of `penstock.trim` bring; plain-gcn and plain-gat: of
+other layers).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 FANOUTS, BATCH_SIZE, HIDDEN, CLASSES = [15, 10, 5], 1024, 128, 50
-TRAINS = ("train", "loop", "plain")
+TRAINS = ("train", "loop", "plain", "plain-gcn", "plain-gat")
 
 warnings.filterwarnings("ignore")
 
@@ -44,6 +45,18 @@ def arrays(store: str, *names: str) -> list[np.ndarray]:
     return [np.load(folder / places[name]) for name in names]
 
 
+def convs_of(mode: str, width: int):
+    """Three layers of PyG's; attention has four heads."""
+    import torch
+    from torch_geometric.nn import GATConv, GCNConv, SAGEConv
+
+    if mode == "plain-gat":
+        sizes = ((width, HIDDEN // 4, 4), (HIDDEN, HIDDEN // 4, 4), (HIDDEN, CLASSES, 1))
+        return torch.nn.ModuleList([GATConv(a, b, heads) for a, b, heads in sizes])
+    layer = GCNConv if mode == "plain-gcn" else SAGEConv
+    return torch.nn.ModuleList([layer(a, b) for a, b in ((width, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, CLASSES))])
+
+
 class Penstock:
     """`penstock.NeighborLoader` over the store on disk, and PyG's layers over `penstock.layers`."""
 
@@ -53,7 +66,6 @@ class Penstock:
 
     def __init__(self, store: str, mode: str, workers: int) -> None:
         import torch
-        from torch_geometric.nn import SAGEConv
 
         import penstock
         from penstock.feed.inputs import ArrayInput
@@ -75,11 +87,11 @@ class Penstock:
                 keep_freed_memory()
             torch.manual_seed(0)
             width = opened.node_field("x", NODE).shape[1]
-            self.convs = torch.nn.ModuleList([SAGEConv(width, HIDDEN), SAGEConv(HIDDEN, HIDDEN), SAGEConv(HIDDEN, CLASSES)])
+            self.convs = convs_of(mode, width)
             self.optimizer = torch.optim.Adam(self.convs.parameters(), lr=3e-3)
             self.trim = trim_to_layer if mode == "loop" else None
             self.step = self._step_over_layers if mode == "train" else partial(PyG.step, self)
-            if mode == "plain" and self.is_trimmed:
+            if mode.startswith("plain") and self.is_trimmed:
                 penstock.trim(self.convs)
 
     def epoch(self):
@@ -121,10 +133,9 @@ class PyG:
         import torch
         from torch_geometric.data import Data
         from torch_geometric.loader import NeighborLoader
-        from torch_geometric.nn import SAGEConv
         from torch_geometric.utils import trim_to_layer
 
-        self.torch, self.trim = torch, trim_to_layer if mode != "plain" else None
+        self.torch, self.trim = torch, None if mode.startswith("plain") else trim_to_layer
         indptr, indices, train = map(torch.from_numpy, arrays(store, "indptr", "indices", "train"))
         columns = torch.repeat_interleave(torch.arange(indptr.numel() - 1), indptr.diff(), output_size=indices.numel())
         data = Data(edge_index=torch.stack([indices.long(), columns]), num_nodes=indptr.numel() - 1)
@@ -135,8 +146,7 @@ class PyG:
         self.loader = NeighborLoader(data, FANOUTS, input_nodes=train, batch_size=BATCH_SIZE, shuffle=True, is_sorted=True, **more)
         if mode in TRAINS:
             torch.manual_seed(0)
-            width = data.x.shape[1]
-            self.convs = torch.nn.ModuleList([SAGEConv(width, HIDDEN), SAGEConv(HIDDEN, HIDDEN), SAGEConv(HIDDEN, CLASSES)])
+            self.convs = convs_of(mode, data.x.shape[1])
             self.optimizer = torch.optim.Adam(self.convs.parameters(), lr=3e-3)
 
     def epoch(self):

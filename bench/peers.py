@@ -1,6 +1,6 @@
 """Penstock against PyG, DGL and its GraphBolt: complete batches through the public interfaces, on the same arrays, in alternation.
 
-    python -m bench.peers STORE --mode sample|features|train|loop|plain [--pyg PYTHON] [--dgl PYTHON] [--before CHECKOUT] [--workers 2]
+    python -m bench.peers STORE --mode sample|features|train|loop|plain|plain-gcn|plain-gat [--pyg PYTHON] [--dgl PYTHON] [--before CHECKOUT] [--workers 2]
 
 STORE is made by `python -m bench.graphs small|large FOLDER`. PYTHON is the interpreter of an environment that holds the peer (for PyG:
 torch, torch_geometric and pyg-lib or torch-sparse; for DGL: dgl 2.1 with torch 2.2 and torchdata 0.7). CHECKOUT is an older one of
@@ -87,7 +87,7 @@ def compare(contenders: list[Contender], rounds: int, warmup: int, num_batches: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("store")
-    parser.add_argument("--mode", choices=("sample", "features", "train", "loop", "plain"), default="sample")
+    parser.add_argument("--mode", choices=("sample", "features", "train", "loop", "plain", "plain-gcn", "plain-gat"), default="sample")
     parser.add_argument("--pyg", help="interpreter with PyG")
     parser.add_argument("--dgl", help="interpreter with DGL")
     parser.add_argument("--before", type=Path, help="checkout of an older version")
@@ -99,9 +99,10 @@ def main() -> None:
     options = parser.parse_args()
     store = str(Path(options.store).resolve())
     wanted = [("penstock", sys.executable, options.workers)]
-    if options.mode in ("loop", "plain"):
+    is_plain = options.mode.startswith("plain")
+    if options.mode == "loop" or is_plain:
         wanted.append(("penstock, kept", sys.executable, options.workers))
-    if options.mode == "plain":
+    if is_plain:
         wanted.append(("penstock, untrimmed", sys.executable, options.workers))
     if options.pyg:
         wanted += [("pyg", options.pyg, 0), ("pyg", options.pyg, options.workers)]
