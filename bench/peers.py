@@ -1,7 +1,8 @@
 """Penstock against PyG, DGL and its GraphBolt: complete batches through the public interfaces, on the same arrays, in alternation.
 
-    python -m bench.peers STORE --mode sample|features|train|loop|plain|plain-gcn|plain-gat [--pyg PYTHON] [--dgl PYTHON] [--before CHECKOUT] [--workers 2]
+    python -m bench.peers STORE --mode MODE [--pyg PYTHON] [--dgl PYTHON] [--before CHECKOUT] [--workers 2]
 
+MODE: see bench/contenders.py.
 STORE is made by `python -m bench.graphs small|large FOLDER`. PYTHON is the interpreter of an environment that holds the peer (for PyG:
 torch, torch_geometric and pyg-lib or torch-sparse; for DGL: dgl 2.1 with torch 2.2 and torchdata 0.7). CHECKOUT is an older one of
 Penstock: it runs between two of this one, whose difference is what the place in the order makes. Each contender runs in a process of its

@@ -18,9 +18,13 @@ MODES = {
     "sample": "sampling",
     "features": "sampling + features",
     "plain": "training, `model(x, edge_index)`; here trimmed by `penstock.trim`",
+    "plain-gcn": "the same, GCN",
+    "plain-gat": "the same, GAT of 4 heads",
     "loop": "training, PyG's step of `trim_to_layer`",
     "train": "training, the fastest step of each",
 }
+ON_THE_PAGE = ("plain-gcn", "plain-gat")
+"""Rows that the README leaves out."""
 PEERS = {
     "penstock, 2 workers": "Penstock, 2 threads",
     "pyg, 0 workers": "PyG",
@@ -95,7 +99,7 @@ def speed_rows(spreads: bool = False) -> list[list[str]]:
     for graph in ("small", "large"):
         for mode, words in MODES.items():
             result = read(f"peers-{graph}-{mode}")
-            if result is None:
+            if result is None or (mode in ON_THE_PAGE and not spreads):
                 continue
             row = [graph, words]
             for label in PEERS:
@@ -112,30 +116,23 @@ def speed_rows(spreads: bool = False) -> list[list[str]]:
 
 
 def kept_memory() -> list[str]:
-    """What loops gain where freed memory is kept."""
-    lines = []
-    for mode, words in (("plain", "The trimmed model"), ("loop", "PyG's step of `trim_to_layer`")):
+    """What loops gain where freed memory is kept, and what they hold."""
+    rows = []
+    for mode in ("plain", "plain-gcn", "plain-gat", "loop"):
         result = read(f"peers-small-{mode}")
         if result is None:
             continue
-        given, kept, pyg = (result["contenders"][label] for label in ("penstock, 2 workers", "penstock, kept, 2 workers", "pyg, 0 workers"))
-        rate, more, of_pyg = (row["seeds_per_s"]["median"] for row in (given, kept, pyg))
-        lines += [
-            f"- {words}, after a call of `penstock.train.keep_freed_memory()`: {more:,.0f} seeds a second on small,",
-            f"  {more / rate:.2f} times those without, {more / of_pyg:.1f} times PyG's; it holds its peak, {kept['peak_mib']:,} MiB",
-            f"  for {given['peak_mib']:,}.",
-        ]
-        if untrimmed := result["contenders"].get("penstock, untrimmed, 2 workers"):
-            lines += [
-                f"- The same model without `penstock.trim`: {untrimmed['seeds_per_s']['median']:,.0f} seeds a second,"
-                f" {untrimmed['peak_mib']:,} MiB at the peak, PyG's {pyg['peak_mib']:,}.",
-            ]
+        labels = ("penstock, 2 workers", "penstock, kept, 2 workers", "penstock, untrimmed, 2 workers", "pyg, 0 workers")
+        cells = [result["contenders"].get(label) for label in labels]
+        said = ["-" if cell is None else f"{cell['seeds_per_s']['median']:,.0f}; {cell['peak_mib']:,}" for cell in cells]
+        rows.append([MODES[mode].partition(";")[0], *said])
     return [
         "Activations and messages of edges are large arrays that come and go with each step; by default their pages go back to the",
-        "system each time, and are asked for and cleared again. To keep them is a setting of malloc, which would serve PyG's loader as",
-        "well. The row of the fastest steps has it for Penstock, the other two have not:",
+        "system each time, and are asked for and cleared again. A call of `penstock.train.keep_freed_memory()` keeps them, for more",
+        "memory; it is a setting of malloc, which would serve PyG's loader as well. The row of the fastest steps has it for Penstock, the",
+        "others have not. Seeds per second on small, and MiB at the peak of the main process:",
         "",
-        *lines,
+        *table(["", "Penstock", "memory kept", "not trimmed", "PyG"], rows),
     ]
 
 
