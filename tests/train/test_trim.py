@@ -29,6 +29,20 @@ def test_rows_and_gradients_are_those_of_the_whole_batch(case):
     assert len(model(batch.x, batch.edge_index, *edges)) == batch.batch_size
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # which dynamo looks at
+@pytest.mark.parametrize("case", ["sage", "gcn, weights", "gat"])
+def test_under_torch_compile(case):
+    make, names = CASES[case]
+    model = Model(make).double()
+    compiled = torch.compile(penstock.trim(copy.deepcopy(model)), backend="eager")
+    for conv in [*model.convs, *compiled.convs]:
+        conv.dropout = 0.0
+    for seed in range(3):
+        batch = make_batch(make_data(200 + seed))
+        edges = of_edges(names, batch.num_edges)
+        assert_alike(results(compiled, batch, edges), results(model, batch, edges))
+
+
 def test_every_layer_that_is_known_is_tried():
     assert {type(make()) for make, _ in CASES.values()} == set(trimming.KNOWN)
 

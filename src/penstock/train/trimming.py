@@ -14,7 +14,6 @@ import logging
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
 from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar
 
@@ -92,7 +91,7 @@ def trim(model: Model, also: Collection[type[pyg.MessagePassing]] = ()) -> Model
     talk = _Talk()
     for conv in convs:
         if "forward" not in vars(conv):
-            conv.forward = _Trimmed(conv, type(conv), talk)
+            conv.forward = _Trimmed(conv, type(conv), _signature(type(conv)), talk)
             if type(conv) in OF_PRODUCTS:
                 conv.message_and_aggregate = _Aggregated(conv, type(conv))  # pyright: ignore[reportAttributeAccessIssue]
     if "forward" not in vars(model):
@@ -125,6 +124,12 @@ def _check(conv: Any, also: Collection[type]) -> None:
     for part in conv.modules():
         if isinstance(part, PADDED):
             raise NotSupportedError(f"{type(part).__name__} in {name}: a row depends on the longest list of neighbours of all rows")
+
+
+def _signature(kind: type[nn.Module]) -> Signature:
+    """Of the `forward` of a layer of this class."""
+    unbound = signature(kind.forward)
+    return unbound.replace(parameters=list(unbound.parameters.values())[1:])
 
 
 @dataclass(eq=False)
@@ -165,11 +170,12 @@ class _Trimmed:
 
     conv: Any
     kind: type[pyg.MessagePassing]
+    signature: Signature
     talk: _Talk
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         conv, of_class = self.conv, self.kind.forward
-        more = _bound(self.kind, conv, args, kwargs)
+        more = self._bound(args, kwargs)
         x, edge_index = more.pop("x"), more.pop("edge_index")
         rows = x if isinstance(x, (tuple, list)) else (x, x)
         is_seen = isinstance(edge_index, Tensor) and all(isinstance(each, Tensor) for each in rows) and not conv.explain
@@ -199,20 +205,13 @@ class _Trimmed:
                 return of_class(conv, pair, layer.adj_t(values))
         return of_class(conv, pair, layer.edge_index, **more)
 
-
-@cache
-def _signature(kind: type) -> Signature:
-    return signature(kind.forward)  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def _bound(kind: type, conv: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a layer's `forward` by their names."""
-    given = dict(_signature(kind).bind(conv, *args, **kwargs).arguments)
-    del given[next(iter(given))]
-    for name, parameter in _signature(kind).parameters.items():
-        if parameter.kind is Parameter.VAR_KEYWORD:
-            given |= given.pop(name, {})
-    return given
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Arguments of the layer's `forward` by their names."""
+        given = dict(self.signature.bind(*args, **kwargs).arguments)
+        for name, parameter in self.signature.parameters.items():
+            if parameter.kind is Parameter.VAR_KEYWORD:
+                given |= given.pop(name, {})
+        return given
 
 
 def _layer_of(hops: Hops, edge_index: Tensor, num_src: int, num_dst: int) -> Layer:
