@@ -14,7 +14,9 @@ from tests.train.stores import make_store
 
 from penstock.cli.console import as_typed
 from penstock.errors import StoreError
-from penstock.train import TrainConfig, checkpoint, train
+from penstock.inference.shelves import FileShelf
+from penstock.train import TrainConfig, checkpoint, finished, train
+from penstock.train.tables import write_table
 
 SETTINGS = dict(
     num_neighbors=(4, 3), batch_size=32, hidden=8, epochs=3, num_workers=2, lr=0.01, torch_threads=1, recipe="ginex", window=3
@@ -117,6 +119,24 @@ def test_a_disk_that_is_full_at_the_predictions(store, disk, tmp_path, capfd):
     free(disk)
     assert call(capfd, *command, "--resume", "--predictions", classes)[0] == 0
     assert classes.read_text().startswith("id,")
+
+
+def test_a_disk_that_is_full_at_the_table_of_rows(store, disk, tmp_path, capfd, monkeypatch):
+    assert call(capfd, "train", store, "--out", tmp_path / "run", *COMMAND)[0] == 0
+    command = ("infer", tmp_path / "run", "--out", disk / "rows.parquet")
+
+    def write(*arguments):
+        fill(disk)
+        write_table(*arguments)
+
+    monkeypatch.setattr(finished, "write_table", write)
+    assert "rows.parquet" in said(capfd, *command)
+    assert sorted(os.listdir(disk)) == ["filler", "rows.parquet.unfinished"]
+    monkeypatch.undo()
+    free(disk)
+    monkeypatch.setattr(FileShelf, "append", None)  # no row is computed again
+    assert call(capfd, *command)[0] == 0
+    assert os.listdir(disk) == ["rows.parquet"]
 
 
 def test_a_folder_that_becomes_read_only(store, expected, tmp_path):

@@ -3,14 +3,16 @@
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 import penstock
 from penstock.cli import run as command
 from penstock.inference import shelves
-from penstock.train import TrainConfig, infer_run, train
-from tests.train.stores import make_bare_store, make_store, make_typed_store
+from penstock.train import TrainConfig, infer_run, tables, train
+from tests.train.stores import make_bare_store, make_data, make_store, make_typed_store
 
 SETTINGS = {"num_neighbors": (4, 3), "batch_size": 64, "hidden": 8, "epochs": 3, "num_workers": 0, "lr": 0.02}
 STORES = {"plain": make_store, "bare": make_bare_store, "typed": make_typed_store}
@@ -48,6 +50,36 @@ def test_hidden_rows_are_what_the_last_layer_reads(trained, tmp_path):
     assert hidden.shape == (max(store.num_nodes["paper" if "paper" in store.num_nodes else "node"], 1), 8)
     infer_run(folder, tmp_path / "outputs.npy")
     assert np.load(tmp_path / "outputs.npy").shape[1] != 8
+
+
+@pytest.fixture
+def named(tmp_path):
+    """(folder of a run, its store), of nodes with ids of the user's that are not in order."""
+    data, ids = make_data(), np.array([f"n{7 * i % 400}" for i in range(400)])
+    part = np.array(["train", ""] * 200)
+    pq.write_table(pa.table({"id": ids, "x": list(data.x.numpy()), "y": data.y.numpy(), "part": part}), tmp_path / "nodes.parquet")
+    src, dst = ids[data.edge_index.numpy()]
+    pq.write_table(pa.table({"src": src, "dst": dst}), tmp_path / "edges.parquet")
+    tables = {"nodes": tmp_path / "nodes.parquet", "node_fields": {"x": "x", "y": "y"}, "split": "part"}
+    store = penstock.ingest(tmp_path / "edges.parquet", tmp_path / "store", **tables)
+    train(TrainConfig(store=str(store.path), **SETTINGS), tmp_path / "run")
+    return tmp_path / "run", store
+
+
+@pytest.mark.parametrize("rows", ["outputs", "hidden"])
+def test_a_table_under_the_users_ids(rows, named, tmp_path, monkeypatch):
+    """Written in pieces; and what is made of it by ingestion."""
+    folder, store = named
+    infer_run(folder, tmp_path / "rows.npy", rows=rows)
+    monkeypatch.setattr(tables, "_BYTES", 1000)
+    assert infer_run(folder, tmp_path / "rows.parquet", rows=rows)["shape"] == [400, 8 if rows == "hidden" else 4]
+    table, made = pq.read_table(tmp_path / "rows.parquet"), np.load(tmp_path / "rows.npy")
+    assert table.column_names == ["id", rows]
+    assert table["id"].to_pylist() == store.original_ids(np.arange(400))
+    assert np.array_equal(np.stack(table[rows].to_numpy()), made)
+    nodes = {"nodes": tmp_path / "rows.parquet", "node_fields": {"x": rows}}
+    again = penstock.ingest(tmp_path / "edges.parquet", tmp_path / "again", **nodes)
+    assert np.array_equal(again.node_field("x"), made)
 
 
 def test_hidden_and_outputs_are_not_mixed_up(trained, tmp_path, monkeypatch, capfd):

@@ -3,6 +3,7 @@
 import csv
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from penstock.errors import StoreError, UsageError
@@ -16,6 +17,8 @@ QUICK = dict(num_neighbors=(4, 3), batch_size=32, hidden=16, epochs=4, num_worke
 
 def predict(store, folder, name="predictions.npy", **options):
     result = train(TrainConfig(store=str(store.path), **QUICK), folder / "run", predictions=folder / name, **options)
+    if name.endswith(".parquet"):
+        return result, pq.read_table(folder / name)
     return result, np.load(folder / name) if name.endswith(".npy") else list(csv.reader((folder / name).read_text().splitlines()))
 
 
@@ -41,6 +44,9 @@ def test_predictions_of_several_labels(tmp_path):
     _, rows = predict(store, tmp_path, "predictions.csv", resume=True)
     assert rows[0] == ["id", "label_0", "label_1", "label_2"]
     assert np.array_equal(np.array(rows[1:], dtype=int)[:, 1:], labels)
+    _, table = predict(store, tmp_path, "predictions.parquet", resume=True)
+    assert table.column_names == rows[0]
+    assert np.array_equal(np.array([table[name].to_numpy() for name in rows[0][1:]]).T, labels)
 
 
 def test_predictions_without_val_and_test_and_under_ids_of_the_user(tmp_path):
@@ -53,9 +59,11 @@ def test_predictions_without_val_and_test_and_under_ids_of_the_user(tmp_path):
     _, rows = predict(store, tmp_path, "predictions.csv", resume=True)
     assert [row[0] for row in rows[1:]] == [f"n{59 - i}" for i in range(60)] == Store.open(store.path).original_ids(np.arange(60))
     assert [row[1] for row in rows[1:]] == [("big dog", "cat")[c] for c in classes]
+    _, table = predict(store, tmp_path, "predictions.parquet", resume=True)
+    assert [list(row.values()) for row in table.to_pylist()] == rows[1:]
 
 
-@pytest.mark.parametrize(("name", "message"), [("p.txt", "ends in .npy or .csv"), ("no/p.npy", "does not exist")])
+@pytest.mark.parametrize(("name", "message"), [("p.txt", "ends in .npy, .csv or .parquet"), ("no/p.npy", "does not exist")])
 def test_what_cannot_be_written_is_refused_before_training(name, message, tmp_path):
     store = make_store(tmp_path / "store")
     with pytest.raises(UsageError, match=message):

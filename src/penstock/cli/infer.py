@@ -13,7 +13,8 @@ from penstock.cli.console import AsJson, make_progress, show
 def infer(
     run: Annotated[Path, typer.Argument(help="Folder of a run; penstock train makes one.")],
     out: Annotated[
-        Path | None, typer.Option(help="File for the rows: row i is node i of the store. (default: outputs.npy or hidden.npy in RUN)")
+        Path | None,
+        typer.Option(help="File for the rows: .npy, whose row i is node i of the store, or .parquet, with your ids. (default: in RUN)"),
     ] = None,
     rows: Annotated[str, typer.Option(help="outputs: of the last layer, one number per class; hidden: what goes into it.")] = "outputs",
     store: Annotated[Path | None, typer.Option(help="Folder of the store. (default: where it was in training)")] = None,

@@ -29,7 +29,8 @@ def _the_run(
         Path | None, typer.Option(help="Folder of the run. (default: runs/STORE-1, then -2, ...; the last of them with --resume)")
     ] = None,
     predictions: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the class of every node: .csv (id, class) or .npy (row i is node i).")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the class of every node: .csv or .parquet (id, class), or .npy (row i is node i)."),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out, with its settings, exactly where it stopped.")

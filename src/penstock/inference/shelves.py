@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -273,8 +273,13 @@ class FileShelf:
             aside.write_text(json.dumps(state, indent=1))
         self._saved_at = time.monotonic()
 
-    def finish(self, node_type: NodeType) -> np.ndarray:
-        """Put the result in its place and delete the rest. Returns a map of it."""
+    def finish(self, node_type: NodeType, write: Callable[[Path, np.ndarray], None] | None = None) -> np.ndarray:
+        """Put the result in its place, or have it written there in another form, and delete the rest. Returns a map of it."""
+        if write is not None:
+            rows = self.rows(self.num_done - 1, node_type)
+            write(self._out, rows)
+            shutil.rmtree(self.folder, ignore_errors=True)
+            return rows
         with explained(self._out, "write"):
             made = self._path(self.num_done - 1, node_type)
             with suppress(OSError):  # a second name, so that the same call finds it where this one is ended here; some disks have none

@@ -30,7 +30,7 @@ from penstock.inference.steps import Step, run
 from penstock.plan import Plan, make_plan
 from penstock.sample.neighbor import check_ids
 from penstock.store.files import as_bytes
-from penstock.store.results import result_path
+from penstock.store.results import result_file
 
 
 def infer(
@@ -85,7 +85,7 @@ def infer(
         raise UsageError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     if batch_size is not None and (not isinstance(batch_size, (int, np.integer)) or batch_size < 1):
         raise UsageError(f"batch_size must be a whole number from 1, got {batch_size!r}")
-    plan, path = make_plan(plan), None if out is None else result_path(out, "out", (".npy",))
+    plan, path = make_plan(plan), None if out is None else result_file(out, "out", (".npy",)).path
     base = open_input(data, is_sorted=False, split=split)
     _check(base, layers, plan, path)
     seeds = base.seeds(input_nodes, None)
@@ -115,9 +115,11 @@ def apply(
     batch_size: int | None,
     progress: Callable[[int, int], None] | None,
     what: str = "",
+    write: Callable[[Path, np.ndarray], None] | None = None,
     **options: Any,
 ) -> np.ndarray:
-    """Apply the steps of a model, in memory or in files; `what`: decides the rows besides; other arguments as of `infer` and `run`."""
+    """Apply the steps of a model, in memory or in files; `what`: decides the rows besides; `write`: puts the result into its file, where
+    that is no `.npy`; other arguments as of `infer` and `run`."""
     total, done, wanted = needed.num_rows, 0, needed.wanted
 
     def advance(count: int) -> None:
@@ -143,7 +145,7 @@ def apply(
         shelf = FileShelf(path, made_of, base.graph.node_types)
         with shelf.held():
             run(base, steps, needed, shelf, **options)
-            return shelf.finish(wanted[0])
+            return shelf.finish(wanted[0], write)
 
 
 def _settings(part: nn.Module) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock.errors import NotAStoreError, StoreError, UsageError, argument
 from penstock.store.files import explained
@@ -11,15 +12,25 @@ from penstock.store.format import MANIFEST
 from penstock.store.opened import Store
 
 
-def result_path(path: str | os.PathLike[str], name: str, endings: tuple[str, ...]) -> Path:
-    """Refuse, before anything is computed, a file that could not be written; `name`: of the argument that it was given as.
+class ResultFile(NamedTuple):
+    """What is to be written.
 
-    Returns:
-        The path; of a link, what it leads to, which is replaced in its place.
+    Attributes:
+        path: of a link, what it leads to, which is replaced in its place.
+        ending: of the name that was given, which says what it is to be.
     """
+
+    path: Path
+    ending: str
+
+
+def result_file(path: str | os.PathLike[str], name: str, endings: tuple[str, ...]) -> ResultFile:
+    """Refuse, before anything is computed, a file that could not be written; `name`: of the argument that it was given as."""
     given = Path(path)
     if given.suffix not in endings:
-        raise UsageError(f"{argument(name)} takes a file that ends in {' or '.join(endings)}, got {given}")
+        raise UsageError(
+            f"{argument(name)} takes a file that ends in {', '.join(endings[:-1])}{' or ' * (len(endings) > 1)}{endings[-1]}, got {given}"
+        )
     target = Path(os.path.realpath(given)) if given.is_symlink() else given
     if not target.parent.is_dir():
         raise UsageError(f"{argument(name)}: the folder {target.parent} does not exist")
@@ -27,10 +38,10 @@ def result_path(path: str | os.PathLike[str], name: str, endings: tuple[str, ...
         raise UsageError(f"{argument(name)}: the folder {target.parent} cannot be written")
     if target.is_dir():
         raise UsageError(f"{argument(name)}: {given} is a folder: name a file in it")
-    if target.suffix == ".npy" and target.is_file() and not _begins_as_npy(target):
+    if given.suffix == ".npy" and target.is_file() and not _begins_as_npy(target):
         raise UsageError(f"{argument(name)}: {given} is there, and no .npy file in spite of its name: choose another, or remove it")
     refuse_in_store(target.parent, name)
-    return target
+    return ResultFile(target, given.suffix)
 
 
 def _begins_as_npy(path: Path) -> bool:

@@ -24,13 +24,15 @@ from penstock.partition import is_partition
 from penstock.plan import make_plan
 from penstock.store import Progress, Quiet, Store
 from penstock.store.progress import hearing, stage
-from penstock.store.results import result_path
+from penstock.store.results import result_file
+from penstock.store.whole_file import replacing
 from penstock.train import checkpoint
 from penstock.train.config import TrainConfig
 from penstock.train.data import TrainingData, read_training_data
 from penstock.train.inference import source_of, steps_of
 from penstock.train.models import GNN
 from penstock.train.run import CHECKPOINT
+from penstock.train.tables import write_table
 from penstock.train.typed_models import TypedGNN
 
 ROWS = ("outputs", "hidden")
@@ -53,8 +55,8 @@ def infer_run(
 
     Args:
         run: its folder; the weights are the best by val, or the last.
-        out: file, `.npy`; None: `outputs.npy` or `hidden.npy` in the folder of the run. It holds float32[num_nodes, width], whose row i is
-            that of node i of the store.
+        out: file; None: `outputs.npy` or `hidden.npy` in the folder of the run. An `.npy` holds float32[num_nodes, width], whose row i is
+            that of node i of the store; a `.parquet` the user's `id` of each node, and a list column `outputs` or `hidden`.
         rows: "outputs": of the last layer, before any softmax; "hidden": of the layer before it, embeddings.
         store: where it is, if not where it was in training.
         batch_size, num_workers: as of `penstock.infer`.
@@ -70,7 +72,7 @@ def infer_run(
         raise UsageError(f"{argument('rows')} must be one of {', '.join(ROWS)}; got {rows!r}")
     folder, progress = Path(run), progress or Quiet()
     data, model, epoch = _learnt(folder, store)
-    path = result_path(folder / f"{rows}.npy" if out is None else out, "out", (".npy",))
+    path, ending = result_file(folder / f"{rows}.npy" if out is None else out, "out", (".npy", ".parquet"))
     model = model.to(tensor_device(device) if device != "cpu" else device)
     steps = steps_of(model, data.graph, data.prepare)
     if rows == "hidden" and model.num_layers == 1:
@@ -85,12 +87,17 @@ def infer_run(
         progress.advance(so_far - done)
         done = so_far
 
+    def write(to: Path, made: np.ndarray) -> None:
+        with replacing(to, "the rows are computed; free some space, and the same command writes them") as aside:
+            columns, row_bytes = lambda piece: {rows: made[piece]}, made[:1].nbytes
+            write_table(aside, ending, len(made), columns, data.store, data.target, row_bytes)
+
     plan = make_plan(None, host_memory=host_memory, spool=spool)
     try:
         with hearing(progress.note), stage(progress, f"{rows} of {model.kind} over all neighbours", needed.num_rows):
             made = apply(
                 model, source, steps, needed, path, batch_size=batch_size, plan=plan,
-                num_workers=num_workers, progress=advance, what=rows,
+                num_workers=num_workers, progress=advance, what=rows, write=write if ending == ".parquet" else None,
             )  # fmt: skip
     except KeyboardInterrupt:
         if done:

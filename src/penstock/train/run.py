@@ -51,7 +51,7 @@ from penstock.train.folder import interrupts_wait, lock_folder, write_json
 from penstock.train.learner import Learner, Outcome
 from penstock.train.observer import EpochRecord, Observer, Result
 from penstock.train.parts import PartsStore, joined
-from penstock.train.predictions import predictions_path, write_predictions
+from penstock.train.predictions import predictions_file, write_predictions
 from penstock.train.ranks import SAVE, STOP, Ranks
 
 CHECKPOINT = "checkpoint.pt"
@@ -75,7 +75,7 @@ def train(
         out: folder of the run, made if need be; of several processes the first one's.
         resume: go on from the folder's checkpoint, if there is one.
         observer: hears what happens.
-        predictions: file for the class of every node by the best weights, `.npy` or `.csv`; see `penstock.train.predictions`. Of several
+        predictions: file for the class of every node by the best weights (see `penstock.train.predictions`). Of several
             processes what the first one says counts.
         group: of `torch.distributed`; None: the default one, if there is one. A step is then one over a batch of each process, with the
             mean of the gradients over all their seeds; val and test are computed together, over sampled neighbourhoods by default.
@@ -90,7 +90,7 @@ def train(
         PipelineError: another process failed, or ended.
     """
     folder, ranks = Path(out), Ranks.of(group)
-    file = ranks.from_first(lambda: predictions_path(predictions))
+    file = ranks.from_first(lambda: predictions_file(predictions))
     ranks.agree(lambda: refuse_in_store(folder))
     with joined(config.store, ranks) as graph, ExitStack() as stack:
         store = ranks.agree(lambda: Store.open(config.store)) if graph is None else PartsStore(config.store, graph, ranks, config.split)
@@ -103,7 +103,7 @@ def train(
         stack.enter_context(ranks.entered(lock_folder(folder) if ranks.is_first else nullcontext()))
         result = run.go(resume)
         if file is not None:
-            run.observer.note(f"predicting the class of every node, into {file}")
+            run.observer.note(f"predicting the class of every node, into {file.path}")
             classes = run.predict()
             ranks.from_first(lambda: write_predictions(file, classes, run.store, run.data.target))
         return result

@@ -207,6 +207,9 @@ def test_predictions_through_a_link(store, tmp_path, capfd):
     assert call(capfd, "train", store, *TRAIN, "--predictions", "link.csv")[0] == 0
     assert (tmp_path / "link.csv").is_symlink()
     assert (tmp_path / "blob").read_text().startswith("id,class\n0,")
+    (tmp_path / "link.npy").symlink_to("other-blob")
+    assert call(capfd, "train", store, *TRAIN, "--predictions", "link.npy")[0] == 0
+    assert (tmp_path / "other-blob").read_bytes().startswith(b"\x93NUMPY")
     assert "File name too long" in said(capfd, "train", store, *TRAIN, "--out", "x" * 300)
 
 
