@@ -14,7 +14,9 @@ def infer(
     run: Annotated[Path, typer.Argument(help="Folder of a run; penstock train makes one.")],
     out: Annotated[
         Path | None,
-        typer.Option(help="File for the rows: .npy, whose row i is node i of the store, or .parquet, with your ids. (default: in RUN)"),
+        typer.Option(
+            help="File for the rows: .npy (row i is node i) or .parquet (with your ids). (default: outputs.npy or hidden.npy in RUN)"
+        ),
     ] = None,
     rows: Annotated[str, typer.Option(help="outputs: of the last layer, one number per class; hidden: what goes into it.")] = "outputs",
     store: Annotated[Path | None, typer.Option(help="Folder of the store. (default: where it was in training)")] = None,

@@ -88,9 +88,14 @@ def infer_run(
         done = so_far
 
     def write(to: Path, made: np.ndarray) -> None:
+        def columns(piece: slice) -> dict[str, np.ndarray]:
+            progress.advance(piece.stop - piece.start)
+            return {rows: made[piece]}
+
+        progress.end()
+        progress.begin(to.name, len(made), "rows")
         with replacing(to, "the rows are computed; free some space, and the same command writes them") as aside:
-            columns, row_bytes = lambda piece: {rows: made[piece]}, made[:1].nbytes
-            write_table(aside, ending, len(made), columns, data.store, data.target, row_bytes)
+            write_table(aside, ending, len(made), columns, data.store, data.target, made[:1].nbytes)
 
     plan = make_plan(None, host_memory=host_memory, spool=spool)
     try:

@@ -66,7 +66,10 @@ def _write_csv(path: Path, pieces: Iterator[Columns]) -> None:
 def _write_parquet(path: Path, pieces: Iterator[Columns]) -> None:
     tables = (pa.table({name: _as_arrow(column) for name, column in piece.items()}) for piece in pieces)
     first = next(tables)
-    with open(path, "wb") as file, pq.ParquetWriter(file, first.schema) as writer:  # Arrow's own files have other words for a full disk
+    with (
+        open(path, "wb") as file,
+        pq.ParquetWriter(file, first.schema, use_dictionary=False) as writer,
+    ):  # Arrow's own files have other words for a full disk
         for table in itertools.chain([first], tables):
             writer.write_table(table)
 
