@@ -206,16 +206,18 @@ def test_what_is_computed_is_what_is_read(case, monkeypatch):
     """The rows that layers give are the nodes known a hop before, last hop first; sums go over the edges of these hops, where there is
     one by a product of matrices; and nothing is wrapped twice."""
     model, batch = Model(CASES[case][0]).double(), make_batch()
-    given, edges, products = [], [], []
+    given, edges, products, attended = [], [], [], []
     forwards = [conv.forward for conv in penstock.trim(model).convs]
     for conv in penstock.trim(model).convs:
         conv.register_forward_hook(lambda _, __, rows: given.append(len(rows)))
-        multiply, send = trimming.product, conv.propagate
+        multiply, attend, send = trimming.product, trimming.attention, conv.propagate
         monkeypatch.setattr(conv, "propagate", lambda e, send=send, **more: edges.append(e.layout) or send(e, **more))
     monkeypatch.setattr(trimming, "product", lambda adj_t, x: products.append(adj_t._nnz()) or multiply(adj_t, x))
+    monkeypatch.setattr(trimming, "attention", lambda conv, x, e, size: attended.append((e.size(1), *size)) or attend(conv, x, e, size))
     model(batch.x, batch.edge_index)
     known, counts = np.cumsum(batch.num_sampled_nodes), np.cumsum(batch.num_sampled_edges)
     assert given == list(known[-2::-1])
     assert products == (list(counts[::-1] + known[-2::-1]) if case == "gcn" else [])
-    assert edges == {"sage": [torch.sparse_csr] * 3, "gat": [torch.strided] * 3, "gcn": []}[case]
+    assert attended == (list(zip(counts[::-1], known[:0:-1], known[-2::-1], strict=True)) if case == "gat" else [])
+    assert edges == ([torch.sparse_csr] * 3 if case == "sage" else [])
     assert [conv.forward for conv in penstock.trim(model).convs] == forwards

@@ -140,7 +140,7 @@ def test_connections_that_skip_a_layer():
     assert "the model is trimmed" in caught.value.__notes__[0]
 
 
-@pytest.mark.parametrize("case", ["sage", "gcn"])
+@pytest.mark.parametrize("case", ["sage", "gcn", "gat"])
 @pytest.mark.parametrize("name", trimming.HOOKS[:3])
 def test_hooks_of_layers_are_called(case, name):
     model, batch = Model(CASES[case][0]).double(), make_batch()
@@ -151,11 +151,14 @@ def test_hooks_of_layers_are_called(case, name):
 
 
 def test_parts_of_layers_may_be_others():
-    """A map of GCN's that is not linear; another aggregation; weights that are computed, for which a layer gets another class."""
-    models = [Model(CASES[case][0]).double() for case in ("gcn", "sage", "gcn")]
+    """A map of GCN's that is not linear; another aggregation; weights that are computed, for which a layer gets another class; other
+    messages."""
+    models = [Model(CASES[case][0]).double() for case in ("gcn", "sage", "gcn", "gat", "sage")]
     for convs in zip(*(model.convs for model in models), strict=True):
         convs[0].lin = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()).double()
         convs[1].aggr_module = pyg.SoftmaxAggregation()
+        convs[3].message = lambda x_j, alpha: -alpha.unsqueeze(-1) * x_j
+        convs[4].message = lambda x_j: 2 * x_j
     batch = make_batch()
     whole = [results(model, batch) for model in models]
     for model, wanted in zip(models, whole, strict=True):

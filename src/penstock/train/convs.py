@@ -15,11 +15,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch_geometric.nn import GATConv, GCNConv, GINConv, HGTConv, Linear, SAGEConv
 from torch_geometric.typing import Adj, OptPairTensor
 from torch_geometric.utils import softmax, spmm
 
 from penstock.feed.layers import Layer, has_weights
+
+_PIECE_BYTES = 4 << 20
 
 
 class Sage(SAGEConv):
@@ -53,24 +56,12 @@ class Gat(GATConv):
     """PyG's GATConv that adds self-loops, without features of edges: each node that is a source and a destination has one, whatever loops
     there are."""
 
-    def __init__(self, width_in: int, width_out: int, **options: Any) -> None:
-        super().__init__(width_in, width_out, add_self_loops=False, **options)
-
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, x: Tensor | tuple[Tensor, Tensor], edge_index: Tensor, size: tuple[int, int] | None = None
     ) -> Tensor:
         """Attention over int64[2, num_edges] and the loops; size: (sources, destinations)."""
-        num_loops = min(size or [rows.size(0) for rows in ((x,) if isinstance(x, Tensor) else x)])
-        loops = torch.arange(num_loops, device=edge_index.device).expand(2, -1)
-        is_loop = F.pad(edge_index[0] == edge_index[1], (0, num_loops))
-        return super().forward(x, torch.cat([edge_index, loops], dim=1), is_loop, size)
-
-    def edge_update(
-        self, alpha_j: Tensor, alpha_i: Tensor, edge_attr: Tensor, index: Tensor, ptr: Tensor | None, dim_size: int | None
-    ) -> Tensor:
-        """Shares of the sources of a destination; edge_attr: bool[num_edges], which of them have none."""
-        alpha = F.leaky_relu(alpha_j + alpha_i, self.negative_slope).masked_fill(edge_attr.unsqueeze(1), -torch.inf)
-        return F.dropout(softmax(alpha, index, ptr, dim_size), self.dropout, self.training)
+        x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
+        return attention(self, x, edge_index, size or (x_src.size(0), x_dst.size(0)))
 
 
 class Hgt(HGTConv):
@@ -100,6 +91,79 @@ def mapped_sums(conv: GCNConv, x: Tensor, sums: Callable[[Tensor], Tensor]) -> T
     is_linear = type(lin) in (Linear, nn.Linear) and lin.bias is None and not (lin._forward_hooks or lin._forward_pre_hooks)
     out = lin(sums(x)) if is_linear and conv.in_channels <= 2 * conv.out_channels else sums(lin(x))
     return out if conv.bias is None else out + conv.bias
+
+
+def attention(conv: GATConv, x: Tensor | tuple[Tensor, Tensor], edge_index: Tensor, size: tuple[int, int]) -> Tensor:
+    """A layer of GAT without features of edges: shares of the sources of each destination, and sums by these.
+
+    PyG's leaves out the self-loops that are there, and waits to hear how many are left; here they stay, and their share is none.
+
+    Args:
+        x: of the sources, of which the first are the destinations; or of both.
+        edge_index: int64[2, num_edges].
+        size: (sources, destinations).
+    """
+    of_src, of_dst = conv.lin or conv.lin_src, conv.lin or conv.lin_dst
+    assert of_src is not None
+    assert of_dst is not None
+    x_src, x_dst = (x, x[: size[1]]) if isinstance(x, Tensor) else x
+    src = of_src(x_src).view(-1, conv.heads, conv.out_channels)
+    is_mapped = isinstance(x, Tensor) and conv.lin is not None
+    dst = src[: size[1]] if is_mapped else of_dst(x_dst).view(-1, conv.heads, conv.out_channels)
+    is_loop = None
+    if conv.add_self_loops:
+        loops = torch.arange(min(size), device=edge_index.device).expand(2, -1)
+        is_loop = F.pad(edge_index[0] == edge_index[1], (0, loops.size(1))).unsqueeze(1)
+        edge_index = torch.cat([edge_index, loops], dim=1)
+    sources, targets = edge_index
+    of_sources, of_targets = (  # by blocks: products head by head would be put into memory
+        F.linear(rows.flatten(1), torch.block_diag(*by[0].unsqueeze(1))) for rows, by in ((src, conv.att_src), (dst, conv.att_dst))
+    )
+    alpha = F.leaky_relu(of_sources.index_select(0, sources) + of_targets.index_select(0, targets), conv.negative_slope)
+    alpha = alpha if is_loop is None else alpha.masked_fill(is_loop, -torch.inf)
+    alpha = F.dropout(softmax(alpha, targets, num_nodes=size[1]), conv.dropout, conv.training)
+    if src.device.type != "cpu" or src.dtype not in (torch.float32, torch.float64):
+        out = conv.propagate(edge_index, x=(src, dst), alpha=alpha, size=size)
+    else:
+        out = _Attended.apply(src, alpha, edge_index, size[1])
+    out = out.flatten(1) if conv.concat else out.mean(dim=1)
+    out = out if conv.res is None else out + conv.res(x_dst)
+    return out if conv.bias is None else out + conv.bias
+
+
+class _Attended(torch.autograd.Function):
+    """float[num_dst, heads, width]: sums of the rows of sources float[num_src, heads, width], by alpha float[num_edges, heads].
+
+    No row for each edge is put into memory, of which pages would cost more than the sums: heads are products of sparse matrices, and
+    gradients of alpha are computed some edges at a time.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, alpha: Tensor, edge_index: Tensor, num_dst: int) -> Tensor:
+        ctx.save_for_backward(x, alpha, edge_index)
+        return _sums_by_head(x, alpha, edge_index, num_dst)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        (x, alpha, edge_index), of_out = ctx.saved_tensors, gradients[0].contiguous()
+        of_alpha, step = torch.empty_like(alpha), max(_PIECE_BYTES // (x[:1].nbytes or 1), 1)
+        for first in range(0, len(alpha), step):
+            sources, targets = edge_index[:, first : first + step]
+            products = of_out.index_select(0, targets).mul_(x.index_select(0, sources))
+            torch.sum(products, dim=-1, out=of_alpha[first : first + step])
+        return _sums_by_head(of_out, alpha, edge_index.flip(0), x.size(0)), of_alpha, None, None
+
+
+def _sums_by_head(x: Tensor, alpha: Tensor, edge_index: Tensor, num_dst: int) -> Tensor:
+    sources, targets = edge_index.to(torch.int32)  # as the product reads them
+    targets, order = targets.sort(stable=True)
+    row_ptr, sources = torch._convert_indices_from_coo_to_csr(targets, num_dst, out_int32=True), sources[order]  # pyright: ignore[reportPrivateImportUsage]
+    layer = Layer(x.size(0), num_dst, row_ptr, sources, edge_index, None)
+    out = x.new_empty(num_dst, *x.shape[1:])
+    for head, weights in enumerate(alpha.index_select(0, order).t().contiguous()):
+        torch.addmm(out[:, head], layer.adj_t(weights), x[:, head], beta=0, out=out[:, head])
+    return out
 
 
 def product(adj_t: Any, x: Tensor) -> Tensor:

@@ -77,7 +77,7 @@ class GNN(nn.Module):
         if self.kind == "sage":
             x = conv((x, targets), layer.adj_t())
         elif self.kind == "gat":
-            x = conv((x, targets), layer.edge_index, size=(layer.num_src, layer.num_dst))
+            x = conv(x, layer.edge_index, size=(layer.num_src, layer.num_dst))
         elif degree is None:
             assert self.needs_degree, f"{self.kind} has no branch here"
             raise UsageError(f"{self.kind} needs the degrees in the whole graph")

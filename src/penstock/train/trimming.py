@@ -24,7 +24,7 @@ from torch_geometric import nn as pyg
 from penstock.errors import NotSupportedError, UsageError
 from penstock.feed.layers import Hops, Layer, has_weights, hops_of
 from penstock.inference.pyg_models import is_of_one_row
-from penstock.train.convs import counts, mapped_sums, means, product
+from penstock.train.convs import attention, counts, mapped_sums, means, product
 
 logger = logging.getLogger("penstock")
 
@@ -197,6 +197,8 @@ class _Trimmed:
         if self.kind not in (*OF_PRODUCTS, *OF_PAIRS):
             return of_class(conv, x, layer.edge_index, **more)[: layer.num_dst]
         pair = rows[0], rows[1][: layer.num_dst]
+        if self.kind is pyg.GATConv and more.get("edge_attr") is None and conv.aggr != "mean" and _sends_sums(conv):
+            return attention(conv, x if isinstance(x, Tensor) else pair, layer.edge_index, (layer.num_src, layer.num_dst))
         values = more.get("edge_weight")
         if self.kind in OF_PRODUCTS and conv.fuse and _has_product(conv, rows[0], values):
             if values is None and rows[0].dtype != torch.get_default_dtype():
@@ -251,15 +253,16 @@ def _cut_alike(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 def _has_product(conv: Any, x: Tensor, weights: Tensor | None) -> bool:
     """Whether a layer is a product of matrices that torch has, with all gradients; of the maximum it has other ones than PyG."""
-    is_sum = conv.aggr in ("mean", "sum", "add") and type(conv.aggr_module) in (pyg.MeanAggregation, pyg.SumAggregation)
     is_known = x.dtype in (torch.float32, torch.float64) and (weights is None or (weights.dtype == x.dtype and weights.dim() == 1))
-    return is_sum and is_known and not _has_hooks(conv) and not (weights is not None and weights.requires_grad)
+    return is_known and _sends_sums(conv) and not (weights is not None and weights.requires_grad)
 
 
-def _has_hooks(conv: Any) -> bool:
-    """Whether somebody wants to see, or change, what a layer sends."""
+def _sends_sums(conv: Any) -> bool:
+    """Whether a layer adds up what its class sends, and nobody wants to see or change that."""
     inside = (getattr(conv, f"_{name}_forward{when}_hooks") for name in HOOKS for when in ("", "_pre"))
-    return any((*inside, conv.aggr_module._forward_hooks, conv.aggr_module._forward_pre_hooks))
+    is_sum = conv.aggr in ("mean", "sum", "add") and type(conv.aggr_module) in (pyg.MeanAggregation, pyg.SumAggregation)
+    is_own = not vars(conv).keys() & {"message", "edge_update", "aggregate", "update"}
+    return is_sum and is_own and not any((*inside, conv.aggr_module._forward_hooks, conv.aggr_module._forward_pre_hooks))
 
 
 @dataclass(eq=False)
