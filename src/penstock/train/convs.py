@@ -116,9 +116,7 @@ def attention(conv: GATConv, x: Tensor | tuple[Tensor, Tensor], edge_index: Tens
         is_loop = F.pad(edge_index[0] == edge_index[1], (0, loops.size(1))).unsqueeze(1)
         edge_index = torch.cat([edge_index, loops], dim=1)
     sources, targets = edge_index
-    of_sources, of_targets = (  # by blocks: products head by head would be put into memory
-        F.linear(rows.flatten(1), torch.block_diag(*by[0].unsqueeze(1))) for rows, by in ((src, conv.att_src), (dst, conv.att_dst))
-    )
+    of_sources, of_targets = _by_head(src, conv.att_src), _by_head(dst, conv.att_dst)
     alpha = F.leaky_relu(of_sources.index_select(0, sources) + of_targets.index_select(0, targets), conv.negative_slope)
     alpha = alpha if is_loop is None else alpha.masked_fill(is_loop, -torch.inf)
     alpha = F.dropout(softmax(alpha, targets, num_nodes=size[1]), conv.dropout, conv.training)
@@ -129,6 +127,13 @@ def attention(conv: GATConv, x: Tensor | tuple[Tensor, Tensor], edge_index: Tens
     out = out.flatten(1) if conv.concat else out.mean(dim=1)
     out = out if conv.res is None else out + conv.res(x_dst)
     return out if conv.bias is None else out + conv.bias
+
+
+def _by_head(rows: Tensor, by: Tensor) -> Tensor:
+    """float[n, heads]: products of float[n, heads, width] with float[1, heads, width]."""
+    if rows.device.type == "cpu":  # what is to be added up would be put into memory as a whole; to launch blocks takes a device longer
+        return F.linear(rows.flatten(1), torch.block_diag(*by[0].unsqueeze(1)))
+    return (rows * by).sum(-1)
 
 
 class _Attended(torch.autograd.Function):
