@@ -98,6 +98,7 @@ def said(folder, killed):
         "interrupted_ahead", "resumed_ahead", "predicted", "full", "full_again", "lost", "weighted", "weighted_parts", "weightless",
         "bare_parts", "bare_whole", "bare_interrupted", "bare_resumed", "bare_swapped", "ahead_bare",
         "fewer", "after_the_kill", "unlike", "elsewhere", "other_order", "apart", "interrupted_late", "resumed_late",
+        "another_has_it",
     )  # fmt: skip
     return start_and_ask(folder, *whats)
 
@@ -234,6 +235,15 @@ def test_one_that_is_killed(killed, said):
 def test_not_by_another_number_of_processes(folder, said):
     config = TrainConfig(store=str(folder / "store"), **SETTINGS)
     refused(StateError, train, config, folder / "stopped", resume=True)
+
+
+def test_a_checkpoint_that_another_has(folder, said):
+    """It would be started from the beginning."""
+    first, second = said["another_has_it"]
+    assert first["error"] == "StateError"
+    assert_in_table(first["message"])
+    assert second["message"] == "process 0 of 2 failed (StateError): see what it says"
+    assert not (folder / "nothing").exists()
 
 
 def test_predictions_are_those_of_one_process(folder, said):
