@@ -6,6 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -25,7 +27,7 @@ from penstock.records import EDGE, NODE
 from penstock.report.page import OF_THE_FIRST
 from penstock.store import Store
 from penstock.store.process_memory import usable_cores
-from penstock.train import Observer, TrainConfig, checkpoint, infer_run, train
+from penstock.train import Observer, TrainConfig, checkpoint, infer_run, ranks, train
 from penstock.train.data import read_training_data
 from penstock.train.learner import Learner
 from penstock.train.parts import _Features
@@ -326,6 +328,40 @@ def test_a_port_that_is_taken(folder):
     assert done.returncode == 2
     (line,) = (line for line in done.stderr.splitlines() if line.startswith("penstock: "))
     assert_in_table(line.removeprefix("penstock: "))
+
+
+def test_others_that_do_not_come(folder):
+    """Who waits for them can be told to end."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        port = door.getsockname()[1]
+    known = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "RANK": "0"}
+    command = [sys.executable, "-m", "penstock", "train", str(folder / "store")]
+    with subprocess.Popen(command, env=os.environ | known, stderr=subprocess.PIPE, text=True) as waiting:
+        try:
+            until = time.monotonic() + 60
+            while time.monotonic() < until and waiting.poll() is None:
+                with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+                    break  # it listens
+                time.sleep(0.1)
+            waiting.send_signal(signal.SIGTERM)
+            _, errors = waiting.communicate(timeout=20)
+        finally:
+            waiting.kill()
+    assert waiting.returncode == 130
+    assert "penstock: interrupted" in errors
+
+
+def test_who_waits_says_so(monkeypatch, caplog):
+    known = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "7", "WORLD_SIZE": "2", "RANK": "1"}
+    for name, value in known.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(ranks, "_SAY_S", 0.0)
+    monkeypatch.setattr(ranks, "_LOOK_S", 0.01)
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_, **__: time.sleep(0.2))
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: None)
+    with ranks.started_together():
+        pass
+    assert "process 1 of 2 waits for the others at 127.0.0.1:7" in caplog.text
 
 
 @pytest.mark.deep
