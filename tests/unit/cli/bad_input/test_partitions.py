@@ -87,6 +87,7 @@ def test_a_training_without_the_others(store, parts, capfd, monkeypatch, tmp_pat
     monkeypatch.chdir(here)
     assert "start as many as it has parts, 2," in said(capfd, "train", parts, *TRAIN)
     assert "start equally many for each part," in said(capfd, "train", parts / "part-0", *TRAIN)
+    assert "is a partition of one part" in said(capfd, "train", cut(penstock.open(store), tmp_path / "one", 1), *TRAIN)
     said(capfd, "train", store, *TRAIN, "--order", "split")
     monkeypatch.setenv("WORLD_SIZE", "2")
     for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
