@@ -228,7 +228,8 @@ def _meet(backend: str, place: str) -> None:
     while thread.is_alive():
         thread.join(_LOOK_S)
         if thread.is_alive() and time.monotonic() > said:
-            logger.warning("process %s of %s waits for the others at %s", os.environ["RANK"], os.environ["WORLD_SIZE"], place)
+            who = os.environ["RANK"], os.environ["WORLD_SIZE"], place
+            logger.warning("process %s of %s waits for the others at %s: are all started, and their ports open to each other?", *who)
             said = time.monotonic() + 3 * _SAY_S
     if failed:
         raise failed[0]
