@@ -35,7 +35,17 @@ SOURCES = [path for folder in ("src", "tests", "bench") for path in (ROOT / fold
 PLACES = ("", "src/penstock/", "tests/", "tests/property/", "tests/feed/", "tests/train/", "tests/differential/", "bench/", "docs/")
 OF_OTHERS = {"test/loader/test_neighbor_loader.py"}
 """Files of other projects."""
-OTHER_OPTIONS = {"--help", "--timeout", "--no-build-isolation", "--nproc-per-node", "--nnodes"}
+OF_TORCHRUN = {
+    "--nproc-per-node",
+    "--nnodes",
+    "--node-rank",
+    "--master-addr",
+    "--master-port",
+    "--max-restarts",
+    "--rdzv-backend",
+    "--local-addr",
+}
+OTHER_OPTIONS = {"--help", "--timeout", "--no-build-isolation", *OF_TORCHRUN}
 """Of every command, of pytest, of pip and of torchrun."""
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

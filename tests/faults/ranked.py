@@ -231,6 +231,11 @@ def elsewhere(folder, rank):
     return run(folder, "elsewhere", store="store" if rank == 0 else "typed")
 
 
+def another_has_it(folder, rank):
+    """Machines without a folder in common, and another one is the first now."""
+    return run(folder, "nothing" if rank == 0 else "whole", resume=True)
+
+
 def weighted(folder, rank):
     return run(folder, "weighted-run", store="weighted", weight="w", epochs=1)
 

@@ -6,6 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -25,7 +27,7 @@ from penstock.records import EDGE, NODE
 from penstock.report.page import OF_THE_FIRST
 from penstock.store import Store
 from penstock.store.process_memory import usable_cores
-from penstock.train import Observer, TrainConfig, checkpoint, infer_run, train
+from penstock.train import Observer, TrainConfig, checkpoint, infer_run, ranks, train
 from penstock.train.data import read_training_data
 from penstock.train.learner import Learner
 from penstock.train.parts import _Features
@@ -98,6 +100,7 @@ def said(folder, killed):
         "interrupted_ahead", "resumed_ahead", "predicted", "full", "full_again", "lost", "weighted", "weighted_parts", "weightless",
         "bare_parts", "bare_whole", "bare_interrupted", "bare_resumed", "bare_swapped", "ahead_bare",
         "fewer", "after_the_kill", "unlike", "elsewhere", "other_order", "apart", "interrupted_late", "resumed_late",
+        "another_has_it",
     )  # fmt: skip
     return start_and_ask(folder, *whats)
 
@@ -236,6 +239,15 @@ def test_not_by_another_number_of_processes(folder, said):
     refused(StateError, train, config, folder / "stopped", resume=True)
 
 
+def test_a_checkpoint_that_another_has(folder, said):
+    """It would be started from the beginning."""
+    first, second = said["another_has_it"]
+    assert first["error"] == "StateError"
+    assert_in_table(first["message"])
+    assert second["message"] == "process 0 of 2 failed (StateError): see what it says"
+    assert not (folder / "nothing").exists()
+
+
 def test_predictions_are_those_of_one_process(folder, said):
     """A run that is done may be gone on with by any number of processes: nothing more is trained."""
     assert all(one["digest"] == said["whole"][0]["digest"] for one in said["predicted"])
@@ -296,8 +308,11 @@ def test_the_command(folder, tmp_path):
     assert "epoch   1" in errors
     assert OF_THE_FIRST in (tmp_path / "runs" / "parts-1" / "report.html").read_text()
     assert others == [("", "", 0)]
-    (_, errors, code), *others = start(["penstock", "train", str(folder / "parts"), "--resume", "--epochs", "2"], cwd=tmp_path)
+    again = ["--resume", "--epochs", "2", "--predictions", "classes.csv"]
+    (_, errors, code), *others = start(["penstock", "train", str(folder / "parts"), *again], cwd=tmp_path)
     assert code == 0
+    assert "the ids in classes.csv are numbers of nodes" in errors
+    assert (tmp_path / "classes.csv").read_text().startswith("id,class\n0,")
     assert "resumed at the end, after 2" not in errors
     assert "epoch   2" in errors
     assert others == [("", "", 0)]
@@ -316,6 +331,40 @@ def test_a_port_that_is_taken(folder):
     assert done.returncode == 2
     (line,) = (line for line in done.stderr.splitlines() if line.startswith("penstock: "))
     assert_in_table(line.removeprefix("penstock: "))
+
+
+def test_others_that_do_not_come(folder):
+    """Who waits for them can be told to end."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        port = door.getsockname()[1]
+    known = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "RANK": "0"}
+    command = [sys.executable, "-m", "penstock", "train", str(folder / "store")]
+    with subprocess.Popen(command, env=os.environ | known, stderr=subprocess.PIPE, text=True) as waiting:
+        try:
+            until = time.monotonic() + 60
+            while time.monotonic() < until and waiting.poll() is None:
+                with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+                    break  # it listens
+                time.sleep(0.1)
+            waiting.send_signal(signal.SIGTERM)
+            _, errors = waiting.communicate(timeout=20)
+        finally:
+            waiting.kill()
+    assert waiting.returncode == 130
+    assert "penstock: interrupted" in errors
+
+
+def test_who_waits_says_so(monkeypatch, caplog):
+    known = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "7", "WORLD_SIZE": "2", "RANK": "1"}
+    for name, value in known.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(ranks, "_SAY_S", 0.0)
+    monkeypatch.setattr(ranks, "_LOOK_S", 0.01)
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_, **__: time.sleep(0.2))
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: None)
+    with ranks.started_together():
+        pass
+    assert "process 1 of 2 waits for the others at 127.0.0.1:7" in caplog.text
 
 
 @pytest.mark.deep

@@ -6,6 +6,7 @@ Invariant: batches are those of the whole store, bit for bit, whatever the numbe
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 import secrets
@@ -24,6 +25,7 @@ import xxhash
 from penstock.errors import StoreError, TierError, UsageError, reason_of
 from penstock.exchange import wire
 from penstock.exchange.draws import DrawTable, RemoteDraws
+from penstock.exchange.own_address import own_address
 from penstock.exchange.peers import Address, Peer
 from penstock.exchange.remote import RemoteTier
 from penstock.exchange.server import Server
@@ -153,7 +155,7 @@ def join(
         addresses: in place of a group: "host:port" of each process, in the order of `rank`; process r has part r mod num_parts. Whoever
             reaches these ports can read the graph.
         rank: which of `addresses` is this process's.
-        host: name or address by which others reach this machine; default: that by which it reaches MASTER_ADDR.
+        host: name or address by which others reach this machine; default: that by which it reaches MASTER_ADDR. IPv6 will do.
         timeout_s: how long others may take to join, and to answer.
     Raises:
         UsageError: not as many processes as each part needs equally many; no group; a bad address.
@@ -195,8 +197,8 @@ def _join_group(path: Any, num_parts: int | None, group: Any, host: str | None, 
     mine: Any = None
     try:
         part = _open_part(path, None if num_parts is None else ours * num_parts // world)
-        door = _open_door(host or _own_address(), 0)
-        mine = part.number, part.num_parts, door.getsockname()[:2], secrets.token_bytes(wire.TOKEN_BYTES)
+        door = _open_door(host or own_address(), 0)
+        mine = part.number, part.manifest.digest, door.getsockname()[:2], secrets.token_bytes(wire.TOKEN_BYTES)
     except (StoreError, UsageError, OSError) as error:
         failed = error
     said: list[Any] = [None] * world
@@ -213,6 +215,7 @@ def _join_group(path: Any, num_parts: int | None, group: Any, host: str | None, 
 def _enter_group(part: Part, door: socket.socket, said: Sequence[Any], ours: int, timeout_s: float) -> PartitionedGraph:
     if None in said:
         raise TierError(f"process {said.index(None)} of {len(said)} could not open its part: see what it says")
+    _check_together([each[1] for each in said], [each[2][0] for each in said])
     counts, order = {}, []
     for number, _, _, _ in said:
         order.append(counts.get(number, 0) * part.num_parts + number)
@@ -252,6 +255,23 @@ def _end(server: Server, peers: Sequence[Peer], pid: int) -> None:
         peer.close()
 
 
+def _check_together(digests: Sequence[str], hosts: Sequence[str]) -> None:
+    """Refuse in all processes of a group what some of them would find, and others wait for: several partitions, and addresses of which some
+    are those of a machine for itself."""
+    for process, digest in enumerate(digests):
+        if digest != digests[0]:
+            raise TierError(
+                f"process {process} has a part of partition {digest}, and process 0 of {digests[0]}: join the same partition everywhere"
+            )
+    are_local = [ipaddress.ip_address(host.partition("%")[0]).is_loopback for host in hosts]
+    if any(are_local) and not all(are_local):
+        process = are_local.index(True)
+        raise TierError(
+            f"process {process} is at {hosts[process]}, where no other machine reaches it: its MASTER_ADDR must be an address of the "
+            "network, and no name that means the machine itself there (torchrun --local-addr, --master-addr; or join(host=...))"
+        )
+
+
 def _check_parts(parts: Sequence[int], num_parts: int) -> None:
     """Refuse where some parts have more processes than others, or none."""
     counts = np.bincount(parts, minlength=num_parts)
@@ -263,24 +283,17 @@ def _check_parts(parts: Sequence[int], num_parts: int) -> None:
 
 def _parse(address: str) -> Address:
     host, colon, port = str(address).rpartition(":")
-    if not host or not colon or not port.isdigit() or not 0 < int(port) < 1 << 16:
-        raise UsageError(f"an address is host:port, for instance 10.0.0.1:7000; got {address!r}")
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    host = host[1:-1] if is_bracketed else host
+    if not host or not colon or not port.isdigit() or not 0 < int(port) < 1 << 16 or (":" in host and not is_bracketed):
+        raise UsageError(f"an address is host:port, for instance 10.0.0.1:7000, or [fd00::1]:7000; got {address!r}")
     return Address(host, int(port))
 
 
 def _open_door(host: str, port: int) -> socket.socket:
     try:
-        return socket.create_server((host, port), backlog=512)
+        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(place[:2] if family == socket.AF_INET else place, family=family, backlog=512)
     except OSError as error:
-        raise StoreError(f"cannot listen at {host}:{port}: {reason_of(error)}; give an address of this machine (host, addresses)") from None
-
-
-def _own_address() -> str:
-    """The address by which this machine reaches the first one of the group; nothing is sent."""
-    master = os.environ.get("MASTER_ADDR", "127.0.0.1")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as end:
-        try:
-            end.connect((master, 9))
-            return end.getsockname()[0]
-        except OSError:
-            return socket.gethostname()
+        at = Address(host, port)
+        raise StoreError(f"cannot listen at {at}: {reason_of(error)}; give an address of this machine (host, addresses)") from None

@@ -35,6 +35,8 @@ def joined(path: str, ranks: Ranks) -> Iterator[PartitionedGraph | None]:
     num_parts = ranks.agree(lambda: num_parts_at(path))
     if ranks.num_ranks == 1:
         count = f"as many as it has parts, {num_parts}" if num_parts else "equally many for each part"
+        if num_parts == 1:
+            raise UsageError(f"{path} is a partition of one part: train on the store that it was cut from")
         raise UsageError(f"{path} is a partition, which several processes train on together: start {count}, by torchrun")
     with join(path, group=ranks.group) as graph:
         ranks.place = graph.rank

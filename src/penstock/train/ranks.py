@@ -7,7 +7,10 @@ call the same things in the same order, whatever happens to one of them; after e
 from __future__ import annotations
 
 import itertools
+import logging
 import os
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import timedelta
@@ -19,11 +22,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from penstock.errors import PenstockError, PipelineError, UsageError, argument, first_line, line_of
+from penstock.exchange.own_address import interface_of, own_address
 
 T = TypeVar("T")
 
+logger = logging.getLogger("penstock")
+
 TIMEOUT = timedelta(minutes=30)
 """How long the others may take to come to the same point; one that has ended is noticed at once."""
+
+_LOOK_S = 0.5
+_SAY_S = 20.0
 
 STOP, SAVE = 1, 2
 """What a process may wish for in a step: that all stop after it; that a checkpoint is written."""
@@ -204,6 +213,28 @@ def _said(num_ranks: int) -> Iterator[None]:
         ) from error
 
 
+def _meet(backend: str, place: str) -> None:
+    """Wait for the other processes, in a thread: torch's wait can be neither interrupted nor ended by a signal."""
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            dist.init_process_group(backend, timeout=TIMEOUT)
+        except BaseException as error:
+            failed.append(error)
+
+    thread, said = threading.Thread(target=work, name="penstock-meet", daemon=True), time.monotonic() + _SAY_S
+    thread.start()
+    while thread.is_alive():
+        thread.join(_LOOK_S)
+        if thread.is_alive() and time.monotonic() > said:
+            who = os.environ["RANK"], os.environ["WORLD_SIZE"], place
+            logger.warning("process %s of %s waits for the others at %s: are all started, and their ports open to each other?", *who)
+            said = time.monotonic() + 3 * _SAY_S
+    if failed:
+        raise failed[0]
+
+
 @contextmanager
 def started_together() -> Iterator[Ranks]:
     """Join the processes that `torchrun` started beside this one, if it did, by what it left in the environment: WORLD_SIZE and RANK,
@@ -222,13 +253,15 @@ def started_together() -> Iterator[Ranks]:
     if num_devices:
         torch.cuda.set_device(local % num_devices)
     is_each_its_own = 0 < count <= num_devices and dist.is_nccl_available()
+    if interface := interface_of(own_address()):  # else gloo takes what this machine's name means to itself, on many 127.0.1.1
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+    place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     try:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if is_each_its_own else "gloo", timeout=TIMEOUT)
+        _meet("cpu:gloo,cuda:nccl" if is_each_its_own else "gloo", place)
     except (RuntimeError, ValueError) as error:
         reason = line_of(error) if isinstance(error, OSError) else first_line(error)
-        raise UsageError(
-            f"the other processes are not reached at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}: {reason}"
-        ) from error
+        hint = "; GLOO_SOCKET_IFNAME names the network interface by which others reach a machine" * ("Gloo connect" in reason)
+        raise UsageError(f"the other processes are not reached at {place}: {reason}{hint}") from error
     ranks = Ranks.of()
     try:
         yield ranks

@@ -106,6 +106,11 @@ def train(
             run.observer.note(f"predicting the class of every node, into {file.path}")
             classes = run.predict()
             ranks.from_first(lambda: write_predictions(file, classes, run.store, run.data.target))
+            if file.suffix == ".csv" and isinstance(store, PartsStore):
+                run.observer.note(
+                    f"the ids in {file} are numbers of nodes: ids of yours, if there are others, stay with the store that {config.store} "
+                    "was cut from (store.original_ids)"
+                )
         return result
 
 
@@ -205,7 +210,8 @@ class _Run:
             if count:
                 self.observer.note(f"{count} of {count + self.data.parts[part].size} {part} nodes have no label, and are left out")
         settings = self.folder / "config.json"
-        is_new, before = self.ranks.from_first(lambda: self._begin(settings, resume))
+        have = sorted(self.ranks.gather((self.ranks.number, os.path.exists(self.folder / CHECKPOINT))))
+        is_new, before = self.ranks.from_first(lambda: self._begin(settings, resume, [number for number, is_there in have if is_there]))
         self.observer.opened(describe_data(self.store, self.data))
         began = time.perf_counter()
         try:
@@ -229,9 +235,15 @@ class _Run:
             raise
         return self._result()
 
-    def _begin(self, settings: Path, resume: bool) -> tuple[bool, bytes | None]:
-        """Write the settings of a new run. Returns whether it is one, and what was in their place."""
+    def _begin(self, settings: Path, resume: bool, have: list[int]) -> tuple[bool, bytes | None]:
+        """Write the settings of a new run; `have`: the processes that see a checkpoint. Returns whether it is one, and what was in their
+        place."""
         is_new = not (self.folder / CHECKPOINT).exists()
+        if is_new and resume and have:  # machines without a folder in common, and now another one is the first
+            raise StateError(
+                f"process {have[0]} has a checkpoint in {self.folder}, and process 0, which reads it, has none: start the processes in the "
+                "order of before, or copy the folder to where process 0 is"
+            )
         before = settings.read_bytes() if is_new and settings.exists() else None
         if is_new:
             if resume or before is not None:

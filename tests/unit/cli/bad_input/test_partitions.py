@@ -87,6 +87,7 @@ def test_a_training_without_the_others(store, parts, capfd, monkeypatch, tmp_pat
     monkeypatch.chdir(here)
     assert "start as many as it has parts, 2," in said(capfd, "train", parts, *TRAIN)
     assert "start equally many for each part," in said(capfd, "train", parts / "part-0", *TRAIN)
+    assert "is a partition of one part" in said(capfd, "train", cut(penstock.open(store), tmp_path / "one", 1), *TRAIN)
     said(capfd, "train", store, *TRAIN, "--order", "split")
     monkeypatch.setenv("WORLD_SIZE", "2")
     for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
@@ -109,7 +110,10 @@ def test_what_join_is_given(store, parts):
         (UsageError, parts, dict(addresses=[free, free], rank=2)),
         (UsageError, parts, dict(addresses=[free, free], rank="0")),
         (UsageError, parts, dict(addresses=[], rank=0)),
-        *((UsageError, parts, dict(addresses=[one], rank=0)) for one in ("localhost", ":7000", "a:b", "a:0", "a:70000", ("a", 7000))),
+        *(
+            (UsageError, parts, dict(addresses=[one], rank=0))
+            for one in ("localhost", ":7000", "a:b", "a:0", "a:70000", "fd00::1:7000", "[]:7000", ("a", 7000))
+        ),
         (UsageError, parts, dict(addresses=[free, free], rank=0, timeout_s=0)),
         (UsageError, parts / "part-1", dict(addresses=[free, free], rank=0)),
         (UsageError, parts, dict(addresses=[free] * 3, rank=0)),
@@ -146,7 +150,8 @@ def test_processes_that_do_not_meet(store, parts):
 def test_groups_of_which_one_fails(parts, monkeypatch):
     """Each says what is wrong with it, and the others that it is gone."""
     (said_by_other,) = free_addresses(1)
-    other = 1, 2, tuple(said_by_other.split(":")), bytes(32)
+    digest = Part(parts, 1).manifest.digest
+    other = 1, digest, tuple(said_by_other.split(":")), bytes(32)
 
     def gather(said, mine, group):
         said[:] = [mine, fake.other]
@@ -162,6 +167,10 @@ def test_groups_of_which_one_fails(parts, monkeypatch):
     refused(StoreError, join, parts, host="203.0.113.1")
     fake.other = 0, *other[1:]
     refused(UsageError, join, parts)
+    fake.other = 1, "f" * 16, *other[2:]
+    assert f"process 1 has a part of partition {'f' * 16}, and process 0 of {digest}" in refused(TierError, join, parts)
+    fake.other = 1, digest, ("203.0.113.1", "7000"), bytes(32)
+    assert "process 0 is at 127.0.0.1, where no other machine reaches it" in refused(TierError, join, parts)
 
 
 def test_parts_that_are_damaged(parts):
