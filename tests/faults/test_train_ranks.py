@@ -311,8 +311,8 @@ def test_the_command(folder, tmp_path):
     again = ["--resume", "--epochs", "2", "--predictions", "classes.csv"]
     (_, errors, code), *others = start(["penstock", "train", str(folder / "parts"), *again], cwd=tmp_path)
     assert code == 0
-    assert "the ids in classes.csv are numbers of nodes" in errors
-    assert (tmp_path / "classes.csv").read_text().startswith("id,class\n0,")
+    assert "classes.csv has numbers of nodes" in errors
+    assert (tmp_path / "classes.csv").read_text().startswith("node,class\n0,")
     assert "resumed at the end, after 2" not in errors
     assert "epoch   2" in errors
     assert others == [("", "", 0)]

@@ -106,10 +106,10 @@ def train(
             run.observer.note(f"predicting the class of every node, into {file.path}")
             classes = run.predict()
             ranks.from_first(lambda: write_predictions(file, classes, run.store, run.data.target))
-            if file.suffix == ".csv" and isinstance(store, PartsStore):
+            if file.ending != ".npy" and isinstance(store, PartsStore):
                 run.observer.note(
-                    f"the ids in {file} are numbers of nodes: ids of yours, if there are others, stay with the store that {config.store} "
-                    "was cut from (store.original_ids)"
+                    f"{file.path} has numbers of nodes: your ids, if there are others, stay with the store that {config.store} was cut "
+                    "from (store.original_ids)"
                 )
         return result
 

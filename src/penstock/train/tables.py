@@ -33,7 +33,8 @@ def write_table(
     node_type: str,
     row_bytes: int = 0,
 ) -> None:
-    """Write `id` and the columns; without ids of the user's, `id` is the number of the node.
+    """Write `id` and the columns; where the user's nodes have no ids but their numbers, these. Over parts, which do not know, they are
+    called `node`.
 
     Args:
         ending: of the file as it will be called, which says what it is.
@@ -47,11 +48,12 @@ def write_table(
 def _in_pieces(
     num_nodes: int, columns: Callable[[slice], Columns], store: Store | PartsStore, node_type: str, num_rows: int
 ) -> Iterator[Columns]:
-    whole = store if isinstance(store, Store) and store.has_original_ids(node_type) else None  # a partition has no ids of the user's
+    name = "node" if isinstance(store, PartsStore) else "id"
+    whole = store if isinstance(store, Store) and store.has_original_ids(node_type) else None
     for first in range(0, num_nodes, num_rows):
         piece = slice(first, min(first + num_rows, num_nodes))
         nodes = np.arange(piece.start, piece.stop)
-        yield {"id": nodes if whole is None else whole.original_ids(nodes, node_type), **columns(piece)}
+        yield {name: nodes if whole is None else whole.original_ids(nodes, node_type), **columns(piece)}
 
 
 def _write_csv(path: Path, pieces: Iterator[Columns]) -> None:

@@ -42,9 +42,8 @@ def test_an_interface(master, monkeypatch):
     """That by which another machine would be reached, if there is a network."""
     monkeypatch.setenv("MASTER_ADDR", master)
     address = own_address()
-    if address == socket.gethostname() or ipaddress.ip_address(address).is_loopback:
-        pytest.skip("no network here")
-    assert interface_of(address) in [name for _, name in socket.if_nameindex()]
+    is_there = address != socket.gethostname() and not ipaddress.ip_address(address).is_loopback
+    assert interface_of(address) in ([name for _, name in socket.if_nameindex()] if is_there else [None])
 
 
 @needs_ipv6
