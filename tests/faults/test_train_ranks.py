@@ -367,6 +367,23 @@ def test_who_waits_says_so(monkeypatch, caplog):
     assert "process 1 of 2 waits for the others at 127.0.0.1:7" in caplog.text
 
 
+def test_who_waits_in_a_step_says_so(monkeypatch, caplog):
+    """Twice as long each time; and not of short waits, however many."""
+    monkeypatch.setattr(ranks, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(ranks, "_LOOK_S", 0.01)
+    monkeypatch.setattr(ranks, "_watch", ranks._Watch())
+    for _ in range(20):
+        with ranks._said(2):
+            time.sleep(0.03)
+    assert not caplog.records
+    for _ in range(2):
+        with ranks._said(2):
+            time.sleep(1.0)
+    said = [record.args[0] for record in caplog.records]
+    assert 2 <= len(said) <= 6
+    assert all(one >= 0.2 for one in said)
+
+
 @pytest.mark.deep
 def test_several_for_each_part(folder):
     """Sums of gradients come together in another order then, so that weights differ in their last bits."""

@@ -33,6 +33,7 @@ TIMEOUT = timedelta(minutes=30)
 
 _LOOK_S = 0.5
 _SAY_S = 20.0
+_PATIENCE_S = 60.0
 
 STOP, SAVE = 1, 2
 """What a process may wish for in a step: that all stop after it; that a checkpoint is written."""
@@ -199,11 +200,52 @@ class Ranks:
         return said
 
 
+class _Watch:
+    """Says of this process's wait for the others that it goes on: torch's can be interrupted by no signal, and a machine that is cut off is
+    noticed by nobody."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def over(self) -> Iterator[None]:
+        """Look at the wait in the block, which is one of a kind."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._look, name="watch-others", daemon=True)
+            self._thread.start()
+        self._since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._since = None
+
+    def _look(self) -> None:
+        of, said_s = None, 0.0
+        while True:
+            time.sleep(_LOOK_S)
+            if (since := self._since) is None:
+                continue
+            of, said_s = since, 0.0 if since != of else said_s
+            waited_s = time.monotonic() - since
+            if waited_s >= max(_PATIENCE_S, 2 * said_s):
+                said_s = waited_s
+                logger.warning(
+                    "this process has waited for the others for %.0f s: one is at work, stands still, or its machine is gone; if it is, "
+                    "end them (kill -9, while they wait) and start all again: %s goes on from the last checkpoint",
+                    *(waited_s, argument("resume", True)),
+                )
+
+
+_watch = _Watch()
+
+
 @contextmanager
 def _said(num_ranks: int) -> Iterator[None]:
-    """Say what it means that a collective fails."""
+    """Say what it means that a collective fails, or takes long."""
     try:
-        yield
+        with _watch.over():
+            yield
     except RuntimeError as error:
         if isinstance(error, PenstockError):
             raise
