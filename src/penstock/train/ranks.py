@@ -232,8 +232,8 @@ class _Watch:
                 said_s = waited_s
                 logger.warning(
                     "this process has waited for the others for %.0f s: one is at work, stands still, or its machine is gone; if it is, "
-                    "end them (kill -9, while they wait) and start all again: %s goes on from the last checkpoint",
-                    *(waited_s, argument("resume", True)),
+                    "end them (kill -9, while they wait), start all again, and resume from the last checkpoint",
+                    waited_s,
                 )
 
 
