@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from penstock.train.data import TrainingData, read_training_data
 from penstock.train.inference import source_of, steps_of
 from penstock.train.models import GNN
 from penstock.train.run import CHECKPOINT
-from penstock.train.tables import write_table
+from penstock.train.tables import Columns, write_table
 from penstock.train.typed_models import TypedGNN
 
 ROWS = ("outputs", "hidden")
@@ -87,22 +88,13 @@ def infer_run(
         progress.advance(so_far - done)
         done = so_far
 
-    def write(to: Path, made: np.ndarray) -> None:
-        def columns(piece: slice) -> dict[str, np.ndarray]:
-            progress.advance(piece.stop - piece.start)
-            return {rows: made[piece]}
-
-        progress.end()
-        progress.begin(to.name, len(made), "rows")
-        with replacing(to, "the rows are computed; free some space, and the same command writes them") as aside:
-            write_table(aside, ending, len(made), columns, data.store, data.target, made[:1].nbytes)
-
+    write = None if ending == ".npy" else partial(_write_table, ending, rows, data, progress)
     plan = make_plan(None, host_memory=host_memory, spool=spool)
     try:
         with hearing(progress.note), stage(progress, f"{rows} of {model.kind} over all neighbours", needed.num_rows):
             made = apply(
                 model, source, steps, needed, path, batch_size=batch_size, plan=plan,
-                num_workers=num_workers, progress=advance, what=rows, write=write if ending == ".parquet" else None,
+                num_workers=num_workers, progress=advance, what=rows, write=write,
             )  # fmt: skip
     except KeyboardInterrupt:
         if done:
@@ -115,6 +107,19 @@ def infer_run(
         "epoch": epoch,
         "seconds": time.perf_counter() - started,
     }
+
+
+def _write_table(ending: str, name: str, data: TrainingData, progress: Progress, path: Path, made: np.ndarray) -> None:
+    """Write the rows as a table with one column of that name; a stage of its own, in place of the one that is under way."""
+
+    def columns(piece: slice) -> Columns:
+        progress.advance(piece.stop - piece.start)
+        return {name: made[piece]}
+
+    progress.end()
+    progress.begin(path.name, len(made), "rows")
+    with replacing(path, "the rows are computed; free some space, and the same command writes them") as aside:
+        write_table(aside, ending, len(made), columns, data.store, data.target, made[:1].nbytes)
 
 
 def _learnt(folder: Path, store: str | os.PathLike[str] | None) -> tuple[TrainingData, GNN | TypedGNN, int | None]:
