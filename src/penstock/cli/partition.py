@@ -43,7 +43,7 @@ def partition(
 
 def as_text(made: dict[str, Any]) -> str:
     """Return what is known of a partition as lines for people."""
-    which = f"part {made['part']} of {made['num_parts']}" if "part" in made else f"{made['num_parts']} parts"
+    which = f"part {made['part']} of {made['num_parts']}" if "part" in made else f"{made['num_parts']} part{'s' * (made['num_parts'] != 1)}"
     if "method" not in made:
         return f"{made['path']}: {which}, whose owners were given"
     written = f", written in {made['written_s']:.1f} s" if "written_s" in made else ""

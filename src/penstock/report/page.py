@@ -104,7 +104,7 @@ def _timeline(result: Result) -> str:
 
 
 TRACE = " Perfetto and chrome://tracing show the same span by span: report.trace.json."
-OF_THE_FIRST = "times, memory, and what was read, are those of the first"
+OF_THE_FIRST = "times, memory, what was read, and the score on train nodes are those of the first"
 """What a report says where several trained together."""
 
 
