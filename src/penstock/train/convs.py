@@ -103,7 +103,7 @@ def attention(conv: GATConv, x: Tensor | tuple[Tensor, Tensor], edge_index: Tens
         edge_index: int64[2, num_edges].
         size: (sources, destinations).
     """
-    of_src, of_dst = conv.lin or conv.lin_src, conv.lin or conv.lin_dst
+    of_src, of_dst = (conv.lin_src, conv.lin_dst) if conv.lin is None else (conv.lin, conv.lin)
     assert of_src is not None
     assert of_dst is not None
     x_src, x_dst = (x, x[: size[1]]) if isinstance(x, Tensor) else x
@@ -120,10 +120,11 @@ def attention(conv: GATConv, x: Tensor | tuple[Tensor, Tensor], edge_index: Tens
     alpha = F.leaky_relu(of_sources.index_select(0, sources) + of_targets.index_select(0, targets), conv.negative_slope)
     alpha = alpha if is_loop is None else alpha.masked_fill(is_loop, -torch.inf)
     alpha = F.dropout(softmax(alpha, targets, num_nodes=size[1]), conv.dropout, conv.training)
-    if src.device.type != "cpu" or src.dtype not in (torch.float32, torch.float64):
-        out = conv.propagate(edge_index, x=(src, dst), alpha=alpha, size=size)
-    else:
+    has_product = src.dtype in (torch.float32, torch.float64) and src.dtype == alpha.dtype
+    if src.device.type == "cpu" and has_product and not torch.compiler.is_compiling():
         out = _Attended.apply(src, alpha, edge_index, size[1])
+    else:
+        out = conv.propagate(edge_index, x=(src, dst), alpha=alpha, size=size)
     out = out.flatten(1) if conv.concat else out.mean(dim=1)
     out = out if conv.res is None else out + conv.res(x_dst)
     return out if conv.bias is None else out + conv.bias
