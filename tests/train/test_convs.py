@@ -69,8 +69,9 @@ def test_gradients_are_those_of_pygs_layers(kind, has_weights, device):
 
 
 @pytest.mark.parametrize(("heads", "size"), [(1, (9, 6)), (2, (9, 6)), (2, None)])
-def test_attention_is_that_of_pygs_layer(heads, size, device):
-    """Over edges some of which are self-loops, some twice, and destinations without any."""
+def test_attention_is_that_of_pygs_layer(heads, size, device, monkeypatch):
+    """Over edges some of which are self-loops, some twice, and destinations without any; gradients of some edges at a time."""
+    monkeypatch.setattr(convs, "_PIECE_BYTES", 100)
     where, random = _triton.tensor_device(device), np.random.default_rng()
     edge_index = torch.from_numpy(np.stack([random.integers(0, 9, 40), random.integers(0, 5, 40)])).to(where)
     edge_index[:, :3] = torch.tensor([2, 2, 4])
