@@ -1,6 +1,7 @@
 """`penstock infer`: the rows of a finished run, for all nodes."""
 
 import json
+import math
 
 import numpy as np
 import pyarrow as pa
@@ -74,6 +75,7 @@ def test_a_table_under_the_users_ids(rows, named, tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "_BYTES", 1000)
     assert infer_run(folder, tmp_path / "rows.parquet", rows=rows)["shape"] == [400, 8 if rows == "hidden" else 4]
     table, made = pq.read_table(tmp_path / "rows.parquet"), np.load(tmp_path / "rows.npy")
+    assert pq.ParquetFile(tmp_path / "rows.parquet").num_row_groups == math.ceil(400 / (1000 // made[:1].nbytes))
     assert table.column_names == ["id", rows]
     assert table["id"].to_pylist() == store.original_ids(np.arange(400))
     assert np.array_equal(np.stack(table[rows].to_numpy()), made)
