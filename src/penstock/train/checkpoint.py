@@ -114,7 +114,9 @@ def damage_said(path: Path) -> Iterator[None]:
     except (MemoryError, PenstockError):
         raise
     except Exception as error:
-        raise CorruptStoreError(f"cannot read the checkpoint {path}: {first_line(error)}") from error
+        raise CorruptStoreError(
+            f"cannot read the checkpoint {path}: {first_line(error)}; put a copy of it back, or train anew in another folder"
+        ) from error
 
 
 def check_same(state: dict[str, Any], folder: Path, config: TrainConfig, order: str, store: Store | PartsStore) -> None:
