@@ -56,6 +56,7 @@ def train(graph):
 def be_killed(graph, make=load):
     """Rank 1 is killed in the middle of an epoch; the others go on until they are told, and say what."""
     loader = make(graph)
+    dist.barrier()  # a loader that is made asks the others too
     try:
         while True:
             for number, _ in enumerate(loader):
