@@ -52,6 +52,10 @@ class RemoteTier:
             raise
         return read
 
+    def is_own(self, rows: np.ndarray) -> np.ndarray:
+        """bool[n]: whether rows are of this part."""
+        return self._table.shares.owners(rows) == self._part
+
     def read_own(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> int:
         """Copy rows of this part."""
         return self._own.submit(self._table.shares.local(rows, self._part), outs, places).wait() if rows.size else 0

@@ -78,29 +78,44 @@ class Lists(Protocol):
 
 
 class TierLists:
-    """Lists read from a tier whose rows are the elements of `indices`; from a disk, for all threads that wait at the same time."""
+    """Lists read from a tier whose rows are the elements of `indices`; from a disk, for all threads that wait at the same time. Where some
+    are of a process's own part (`RemoteTier.is_own`) they are counted apart."""
 
     resident_bytes = 0
 
     def __init__(self, tier: Tier) -> None:
-        self.tier, self._counted = tier, ListStats()
+        self.tier, self._counted = tier, {name: ListStats() for name in (*getattr(tier, "peers", ()), tier.name)}
+        self._is_own = getattr(tier, "is_own", None)
         self._joint = JointReads(tier) if isinstance(tier, DiskTier) else None
 
     @property
     def stats(self) -> dict[str, ListStats]:
         """What the tier was asked for."""
-        return {self.tier.name: self._counted}
+        return self._counted
 
     def read(self, nodes: np.ndarray, row_ptr: np.ndarray, positions: np.ndarray, neighbors: np.ndarray) -> None:
         """Read neighbours; a position drawn twice is read twice."""
-        self.read_at(positions, neighbors, np.arange(positions.size), int(np.count_nonzero(np.diff(row_ptr))))
+        self.read_at(positions, neighbors, np.arange(positions.size), _begins(row_ptr))
 
-    def read_at(self, positions: np.ndarray, neighbors: np.ndarray, places: np.ndarray, num_lists: int) -> None:
-        """Read positions that belong to so many lists; positions[i] goes to neighbors[places[i]]."""
+    def read_at(self, positions: np.ndarray, neighbors: np.ndarray, places: np.ndarray, begins: np.ndarray) -> None:
+        """Read positions, positions[i] to neighbors[places[i]]; those of each list follow each other, from one of `begins` on."""
         started = time.perf_counter()
         out = neighbors.view(np.uint8)
         num_bytes = self.tier.submit(positions, [out], places).wait() if self._joint is None else self._joint.read(positions, out, places)
-        self._counted.add(num_lists, positions.size, num_bytes, time.perf_counter() - started)
+        self._count(positions, begins, num_bytes, time.perf_counter() - started)
+
+    def _count(self, positions: np.ndarray, begins: np.ndarray, num_bytes: int, seconds: float) -> None:
+        """Count a read. Own lists are copied while others answer: the time is that of the others' where there are any."""
+        *own, others = self._counted.values()
+        num_lists, num_edges = begins.size, positions.size
+        if self._is_own is not None:
+            is_own = self._is_own(positions[begins])
+            num_own, own_edges = int(is_own.sum()), int(np.diff(begins, append=num_edges)[is_own].sum())
+            own_bytes = own_edges * sum(self.tier.row_bytes)
+            own[0].add(num_own, own_edges, own_bytes, 0.0 if own_edges < num_edges else seconds)
+            num_lists, num_edges, num_bytes = num_lists - num_own, num_edges - own_edges, num_bytes - own_bytes
+        if num_edges or not own:
+            others.add(num_lists, num_edges, num_bytes, seconds)
 
 
 class _KeptLists(ABC):
@@ -120,11 +135,12 @@ class _KeptLists(ABC):
         started = time.perf_counter()
         missed = np.empty(positions.size, np.int64)
         missed = missed[: self._read_kept(nodes, row_ptr, positions, neighbors, missed)]
-        num_lists, num_missed_lists = _count_lists(row_ptr, missed)
+        begins = _begins(row_ptr)
+        missed_begins = _missed_begins(begins, missed)
         num_hits = positions.size - missed.size
-        self._hits.add(num_lists - num_missed_lists, num_hits, num_hits * neighbors.itemsize, time.perf_counter() - started)
+        self._hits.add(begins.size - missed_begins.size, num_hits, num_hits * neighbors.itemsize, time.perf_counter() - started)
         if missed.size:
-            self._slow.read_at(positions[missed], neighbors, missed, num_missed_lists)
+            self._slow.read_at(positions[missed], neighbors, missed, missed_begins)
 
     @abstractmethod
     def _read_kept(self, nodes: np.ndarray, row_ptr: np.ndarray, positions: np.ndarray, neighbors: np.ndarray, missed: np.ndarray) -> int:
@@ -216,20 +232,22 @@ def _blocks(nodes: np.ndarray) -> Iterator[np.ndarray]:
 
 def _load_lists(csc: CSC, nodes: np.ndarray, slow: TierLists, cached: np.ndarray, begins: np.ndarray) -> None:
     """Read the list of nodes[i] to cached[begins[i]:]. Nodes ascend, so that a disk is read in the order of its file. A list that is longer
-    than a piece is read in several."""
+    than a piece is read in several, and counted in each."""
     starts, degrees = csc.indptr[nodes], csc.degrees(nodes)
     ends = np.cumsum(degrees)
     for first in range(0, int(ends[-1]), _PIECE):
         numbers = np.arange(first, min(first + _PIECE, int(ends[-1])))
         lists = np.searchsorted(ends, numbers, side="right")
         numbers -= (ends - degrees)[lists]
-        num_ended = int(np.count_nonzero(numbers == degrees[lists] - 1))
-        slow.read_at(starts[lists] + numbers, cached, begins[lists] + numbers, num_ended)
+        slow.read_at(starts[lists] + numbers, cached, begins[lists] + numbers, np.flatnonzero(np.diff(lists, prepend=-1)))
 
 
-def _count_lists(row_ptr: np.ndarray, missed: np.ndarray) -> tuple[int, int]:
-    """(lists that anything is read of, those of them whose positions are among `missed`); a list is missed whole or not at all."""
-    firsts = row_ptr[:-1][row_ptr[1:] > row_ptr[:-1]] - row_ptr[0]
-    is_missed = np.zeros(int(row_ptr[-1] - row_ptr[0]), np.bool_)
-    is_missed[missed] = True
-    return firsts.size, int(np.count_nonzero(is_missed[firsts]))
+def _begins(row_ptr: np.ndarray) -> np.ndarray:
+    """Where the positions of each list begin, of those that anything is read of."""
+    return row_ptr[:-1][row_ptr[1:] > row_ptr[:-1]] - row_ptr[0]
+
+
+def _missed_begins(begins: np.ndarray, missed: np.ndarray) -> np.ndarray:
+    """Where the same lists begin among `missed`, those of them that are there; a list is missed whole or not at all."""
+    at = np.searchsorted(missed, begins)
+    return at[missed[np.minimum(at, missed.size - 1)] == begins] if missed.size else at[:0]
