@@ -72,7 +72,7 @@ def start(command, num_ranks=NUM_RANKS, cwd=None):
         for rank in range(num_ranks)
     ]  # fmt: skip
     try:
-        return [(*process.communicate(timeout=120), process.returncode) for process in processes]
+        return [(*process.communicate(timeout=240), process.returncode) for process in processes]
     finally:
         for process in processes:
             process.kill()
