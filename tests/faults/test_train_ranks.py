@@ -20,6 +20,7 @@ from tests.train.stores import make_bare_store, make_store, make_typed_store, ma
 
 import penstock
 from penstock.errors import StateError
+from penstock.exchange import aside
 from penstock.feed import NeighborLoader
 from penstock.feed.inputs.parts import PartsInput
 from penstock.order import RandomOrder
@@ -354,14 +355,45 @@ def test_others_that_do_not_come(folder):
     assert "penstock: interrupted" in errors
 
 
+def test_one_that_stands_still(folder, tmp_path):
+    """Who waits for it can be told to end: once, as between steps; or twice, in the middle of one."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        known = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(door.getsockname()[1]), "WORLD_SIZE": "2"}
+    command = [sys.executable, "-m", "penstock", "train", str(folder / "store"), "--out", str(tmp_path / "run"), "--epochs", "100000"]
+    waiting, still = (
+        subprocess.Popen(command, env=os.environ | known | {"RANK": rank}, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        for rank in "01"
+    )
+    try:
+        until = time.monotonic() + 90
+        while not (tmp_path / "run" / "checkpoint.pt").exists():
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        still.send_signal(signal.SIGSTOP)
+        time.sleep(1.0)
+        waiting.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            waiting.wait(5.0)
+        if waiting.poll() is None:
+            waiting.send_signal(signal.SIGTERM)
+        _, errors = waiting.communicate(timeout=20)
+    finally:
+        still.kill()
+        waiting.kill()
+        still.communicate()
+    assert waiting.returncode == 130
+    assert "penstock: interrupted" in errors
+
+
 def test_who_waits_says_so(monkeypatch, caplog):
     known = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "7", "WORLD_SIZE": "2", "RANK": "1"}
     for name, value in known.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(ranks, "_SAY_S", 0.0)
-    monkeypatch.setattr(ranks, "_LOOK_S", 0.01)
+    monkeypatch.setattr(aside, "_LOOK_S", 0.01)
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_, **__: time.sleep(0.2))
     monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: None)
+    monkeypatch.setattr(ranks, "aside_of", lambda _: aside.Aside())
     with ranks.started_together():
         pass
     assert "process 1 of 2 waits for the others at 127.0.0.1:7" in caplog.text
@@ -369,16 +401,14 @@ def test_who_waits_says_so(monkeypatch, caplog):
 
 def test_who_waits_in_a_step_says_so(monkeypatch, caplog):
     """Twice as long each time; and not of short waits, however many."""
-    monkeypatch.setattr(ranks, "_PATIENCE_S", 0.2)
-    monkeypatch.setattr(ranks, "_LOOK_S", 0.01)
-    monkeypatch.setattr(ranks, "_watch", ranks._Watch())
+    monkeypatch.setattr(aside, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(aside, "_LOOK_S", 0.01)
+    waits = aside.Aside()
     for _ in range(20):
-        with ranks._said(2):
-            time.sleep(0.03)
+        waits.do(lambda: time.sleep(0.03))
     assert not caplog.records
     for _ in range(2):
-        with ranks._said(2):
-            time.sleep(1.0)
+        waits.do(lambda: time.sleep(1.0))
     said = [record.args[0] for record in caplog.records]
     assert 2 <= len(said) <= 6
     assert all(one >= 0.2 for one in said)

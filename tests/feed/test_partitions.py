@@ -264,16 +264,20 @@ def test_more_rows_than_there_are(options, tmp_path):
 
 def test_groups(parts, monkeypatch):
     """Processes that follow each other, as those of one machine do, have one part, and each asks another process for the rest."""
-    here, said, all_have_said = threading.local(), [None] * 4, threading.Barrier(4)
+    said, all_have_said = [None] * 4, threading.Barrier(4)
+
+    class Group:
+        def __init__(self, rank):
+            self.rank = rank
 
     def gather(found, mine, group):
-        said[here.rank] = mine
+        said[group.rank] = mine
         all_have_said.wait(20)
         found[:] = said
 
     played = {
         "is_initialized": lambda: True,
-        "get_rank": lambda group: here.rank,
+        "get_rank": lambda group: group.rank,
         "get_world_size": lambda group: 4,
         "all_gather_object": gather,
     }
@@ -281,8 +285,7 @@ def test_groups(parts, monkeypatch):
         monkeypatch.setattr(torch.distributed, name, function)
 
     def run(process):
-        here.rank = process
-        with join(parts["plain", 2]) as graph:
+        with join(parts["plain", 2], group=Group(process)) as graph:
             asked = {peer.rank for peer in graph.tiers[NEIGHBORS, EDGE]._peers if peer is not None}
             return graph.part.number, graph.rank, *asked
 

@@ -188,6 +188,8 @@ def _join_by_addresses(path: Any, num_parts: int | None, addresses: Sequence[str
 def _join_group(path: Any, num_parts: int | None, group: Any, host: str | None, timeout_s: float) -> PartitionedGraph:
     import torch.distributed as dist
 
+    from penstock.exchange.aside import gather_objects
+
     if not dist.is_available() or not dist.is_initialized():
         raise UsageError(
             "join finds the other processes by torch.distributed: call init_process_group first (under torchrun), or give addresses"
@@ -201,8 +203,7 @@ def _join_group(path: Any, num_parts: int | None, group: Any, host: str | None, 
         mine = part.number, part.manifest.digest, door.getsockname()[:2], secrets.token_bytes(wire.TOKEN_BYTES)
     except (StoreError, UsageError, OSError) as error:
         failed = error
-    said: list[Any] = [None] * world
-    dist.all_gather_object(said, mine, group)  # whatever happened here: the others wait
+    said = gather_objects(mine, group)  # whatever happened here: the others wait
     if failed is not None:
         raise failed
     try:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import timedelta
@@ -22,6 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from penstock.errors import PenstockError, PipelineError, UsageError, argument, first_line, line_of
+from penstock.exchange.aside import Aside, aside_of, gather_objects
 from penstock.exchange.own_address import interface_of, own_address
 
 T = TypeVar("T")
@@ -31,9 +30,7 @@ logger = logging.getLogger("penstock")
 TIMEOUT = timedelta(minutes=30)
 """How long the others may take to come to the same point; one that has ended is noticed at once."""
 
-_LOOK_S = 0.5
 _SAY_S = 20.0
-_PATIENCE_S = 60.0
 
 STOP, SAVE = 1, 2
 """What a process may wish for in a step: that all stop after it; that a checkpoint is written."""
@@ -101,8 +98,8 @@ class Ranks:
         """Return what the first process gets by `work`, which the others do not do."""
         told = [self.agree(lambda: work() if self.is_first else None)]
         if self.num_ranks > 1:
-            with _said(self.num_ranks):
-                dist.broadcast_object_list(told, 0 if self.group is None else dist.get_global_rank(self.group, 0), self.group)
+            first = 0 if self.group is None else dist.get_global_rank(self.group, 0)
+            self._wait(lambda: dist.broadcast_object_list(told, first, self.group))
         return told[0]  # type: ignore[return-value]
 
     def any(self, value: bool) -> bool:
@@ -157,8 +154,7 @@ class Ranks:
         own.copy_(torch.tensor(said), non_blocking=True)
         if loss is not None:
             torch.mul(loss.detach(), num_seeds, out=told[0])
-        with _said(self.num_ranks):
-            dist.all_reduce(flat, group=self.group)
+        self._wait(lambda: dist.all_reduce(flat, group=self.group))
         flat[: -own.numel()].div_(told[1])
         told[0].div_(told[1])
         if sum(is_learnt) < len(is_learnt):  # of no batch, or of types that a batch does not reach: others may have gradients there
@@ -174,8 +170,7 @@ class Ranks:
         has_host = "cpu" in dist.get_backend_config(self.group)
         carried = rows.to("cpu" if has_host else torch.device("cuda", torch.cuda.current_device()))
         got = carried.new_empty(sum(their_counts), *rows.shape[1:])
-        with _said(self.num_ranks):
-            dist.all_to_all_single(got, carried.contiguous(), their_counts, counts, group=self.group)
+        self._wait(lambda: dist.all_to_all_single(got, carried.contiguous(), their_counts, counts, group=self.group))
         return got.to(rows.device)
 
     def tell(self, values: list[int]) -> list[int]:
@@ -194,87 +189,40 @@ class Ranks:
         if self.num_ranks == 1:
             return [value]
         assert not self._is_apart, "others may have failed by now, and not come here"
-        said: list[Any] = [None] * self.num_ranks
-        with _said(self.num_ranks):
-            dist.all_gather_object(said, value, self.group)
-        return said
+        with self._failure_said():
+            return gather_objects(value, self.group)
 
-
-class _Watch:
-    """Says of this process's wait for the others that it goes on: torch's can be interrupted by no signal, and a machine that is cut off is
-    noticed by nobody."""
-
-    def __init__(self) -> None:
-        self._since: float | None = None
-        self._thread: threading.Thread | None = None
+    def _wait(self, work: Callable[[], object]) -> None:
+        """Do what waits for the others."""
+        with self._failure_said():
+            aside_of(self.group).do(work)
 
     @contextmanager
-    def over(self) -> Iterator[None]:
-        """Look at the wait in the block, which is one of a kind."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._look, name="watch-others", daemon=True)
-            self._thread.start()
-        self._since = time.monotonic()
+    def _failure_said(self) -> Iterator[None]:
+        """Say what it means that a collective fails."""
         try:
             yield
-        finally:
-            self._since = None
-
-    def _look(self) -> None:
-        of, said_s = None, 0.0
-        while True:
-            time.sleep(_LOOK_S)
-            if (since := self._since) is None:
-                continue
-            of, said_s = since, 0.0 if since != of else said_s
-            waited_s = time.monotonic() - since
-            if waited_s >= max(_PATIENCE_S, 2 * said_s):
-                said_s = waited_s
-                logger.warning(
-                    "this process has waited for the others for %.0f s: one is at work, stands still, or its machine is gone; if it is, "
-                    "end them (kill -9, while they wait), start all again, and resume from the last checkpoint",
-                    waited_s,
-                )
-
-
-_watch = _Watch()
-
-
-@contextmanager
-def _said(num_ranks: int) -> Iterator[None]:
-    """Say what it means that a collective fails, or takes long."""
-    try:
-        with _watch.over():
-            yield
-    except RuntimeError as error:
-        if isinstance(error, PenstockError):
-            raise
-        raise PipelineError(
-            f"another of the {num_ranks} processes has ended, or was silent for {TIMEOUT.seconds // 60} minutes: see what it says; start "
-            f"all again, and {argument('resume', True)} goes on from the last checkpoint"
-        ) from error
+        except RuntimeError as error:
+            if isinstance(error, PenstockError):
+                raise
+            raise PipelineError(
+                f"another of the {self.num_ranks} processes has ended, or was silent for {TIMEOUT.seconds // 60} minutes: see what it "
+                f"says; start all again, and {argument('resume', True)} goes on from the last checkpoint"
+            ) from error
 
 
 def _meet(backend: str, place: str) -> None:
-    """Wait for the other processes, in a thread: torch's wait can be neither interrupted nor ended by a signal."""
-    failed: list[BaseException] = []
+    """Wait for the other processes."""
+    say_at = _SAY_S
 
-    def work() -> None:
-        try:
-            dist.init_process_group(backend, timeout=TIMEOUT)
-        except BaseException as error:
-            failed.append(error)
-
-    thread, said = threading.Thread(target=work, name="penstock-meet", daemon=True), time.monotonic() + _SAY_S
-    thread.start()
-    while thread.is_alive():
-        thread.join(_LOOK_S)
-        if thread.is_alive() and time.monotonic() > said:
+    def look(waited_s: float) -> None:
+        nonlocal say_at
+        if waited_s > say_at:
             who = os.environ["RANK"], os.environ["WORLD_SIZE"], place
             logger.warning("process %s of %s waits for the others at %s: are all started, and their ports open to each other?", *who)
-            said = time.monotonic() + 3 * _SAY_S
-    if failed:
-        raise failed[0]
+            say_at += 3 * _SAY_S
+
+    Aside().do(lambda: dist.init_process_group(backend, timeout=TIMEOUT), look)
 
 
 @contextmanager
@@ -311,4 +259,5 @@ def started_together() -> Iterator[Ranks]:
         error.is_said = not ranks.is_first  # type: ignore[attr-defined]
         raise
     finally:
-        dist.destroy_process_group()  # or threads of torch's may end a process that has failed, before it says why; others are told by it
+        if not aside_of(None).is_given_up:  # a group that is at work would not end
+            dist.destroy_process_group()  # or threads of torch's may end a failed process before it says why; others are told by it

@@ -1,0 +1,112 @@
+"""Waiting for other processes of a group of torch's, whose waits hear no signal and say nothing: a thread waits, and this one listens.
+
+In: work that waits. Out: what it returns or raises. Invariant: a group's work is done in the order of asking, and none after a wait that
+was given up, for the others are not where this process is.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+T = TypeVar("T")
+
+logger = logging.getLogger("penstock")
+
+Asked = tuple[Callable[[], Any], Any, Future[Any]]
+"""Work, the stream that is current, and where its result goes."""
+
+_LOOK_S = 0.5
+_PATIENCE_S = 60.0
+
+
+class Aside:
+    """A thread for what waits; made when it is needed, and left behind where a wait is given up.
+
+    Attributes:
+        is_given_up: an exception, of a signal for instance, ended a wait that goes on in the thread.
+    """
+
+    def __init__(self) -> None:
+        self.is_given_up = False
+        self._asked: SimpleQueue[Asked | None] | None = None
+
+    def do(self, work: Callable[[], T], look: Callable[[float], None] | None = None) -> T:
+        """Do it, on the stream of a device that is this thread's. Raises KeyboardInterrupt after a wait that was given up.
+
+        Args:
+            work: what waits.
+            look: is told now and then for how many seconds it has; None: a warning, after a minute and then after twice as long each time.
+        """
+        if self.is_given_up:
+            raise KeyboardInterrupt
+        if self._asked is None:
+            self._asked = SimpleQueue()
+            threading.Thread(target=_serve, args=(self._asked,), name="wait-for-others", daemon=True).start()
+            weakref.finalize(self, self._asked.put, None)
+        look, done, since = look or _Patience(), Future[T](), time.monotonic()
+        self._asked.put((work, torch.cuda.current_stream() if torch.cuda.is_initialized() else None, done))
+        try:
+            while True:
+                try:
+                    return done.result(_LOOK_S)
+                except TimeoutError:
+                    if done.done():
+                        return done.result()
+                look(time.monotonic() - since)
+        except BaseException:
+            self.is_given_up = not done.done()
+            raise
+
+
+def aside_of(group: Any) -> Aside:
+    """Where what waits for a group of `torch.distributed` is done; None: the default one."""
+    return _of_groups.setdefault(dist.group.WORLD if group is None else group, Aside())
+
+
+def gather_objects(value: Any, group: Any) -> list[Any]:
+    """Return what each process of a group says, by their numbers in it."""
+    said: list[Any] = [None] * dist.get_world_size(group)
+    aside_of(group).do(lambda: dist.all_gather_object(said, value, group))
+    return said
+
+
+_of_groups: weakref.WeakKeyDictionary[Any, Aside] = weakref.WeakKeyDictionary()
+
+
+class _Patience:
+    """Says of a wait that it goes on: a machine that is cut off is noticed by nobody."""
+
+    def __init__(self) -> None:
+        self._said_s = 0.0
+
+    def __call__(self, waited_s: float) -> None:
+        if waited_s >= max(_PATIENCE_S, 2 * self._said_s):
+            self._said_s = waited_s
+            logger.warning(
+                "this process has waited for the others for %.0f s: one is at work, stands still, or its machine is gone; if it is, end "
+                "them (Ctrl-C twice, or SIGTERM), start all again, and resume from the last checkpoint",
+                waited_s,
+            )
+
+
+def _serve(asked: SimpleQueue[Asked | None]) -> None:
+    while (each := asked.get()) is not None:
+        work, stream, done = each
+        try:
+            with torch.cuda.stream(stream):
+                result = work()
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(result)
+        del each, work, stream, done  # or they are kept until the next
