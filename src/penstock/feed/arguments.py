@@ -60,7 +60,7 @@ def choose_order(order: Order | str | None, options: LoaderOptions, source: Inpu
 
 def choose_nodes(source: Input, times: Timestamps | None, input_nodes: Any, input_id: Any = None, input_time: Any = None) -> NodeSeeds:
     """The set of seeds, with the time of each where samples are by time; there must be some."""
-    seeds = source.seeds(input_nodes, None if input_id is None else torch.as_tensor(input_id, device="cpu"))
+    seeds = source.seeds(input_nodes, input_id)
     if seeds.ids.size == 0:
         raise UsageError("input_nodes is empty: there is nothing to load; check the mask, the split or the ids")
     check_ids(source.graph, seeds.node_type, seeds.ids, are_looked_up=source.has_own_ids(seeds.node_type))

@@ -330,7 +330,7 @@ class BatchMaker:
         if self.transform_output is not None or self.subgraph_type == SubgraphType.bidirectional:
             subgraph = through_pyg(
                 subgraph,
-                is_homogeneous=self.source.graph.is_homogeneous,
+                graph=self.source.graph,
                 bidirectional=self.subgraph_type == SubgraphType.bidirectional,
                 transform=self.transform_output,
                 metadata=begun.metadata,

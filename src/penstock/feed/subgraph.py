@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
 
+from penstock.errors import UsageError
 from penstock.kernels.edges import cpu as edge_kernels
 from penstock.records import EDGE, NODE, Allocator, EdgeType, Graph, NodeType, Sample
 from penstock.store.tiers.pinned import to_host
@@ -124,21 +125,45 @@ def weigh_edges(subgraph: Subgraph, allocate: Allocator) -> None:
 def through_pyg(
     subgraph: Subgraph,
     *,
-    is_homogeneous: bool,
+    graph: Graph,
     bidirectional: bool,
     transform: Callable[[Any], Any] | None,
     metadata: Metadata,
 ) -> Subgraph:
     """Take the sample through PyG's `SamplerOutput`: make it bidirectional, let the user transform it, and read it back."""
-    output: Any = _to_homogeneous(subgraph, metadata) if is_homogeneous else _to_heterogeneous(subgraph, metadata)
+    output: Any = _to_homogeneous(subgraph, metadata) if graph.is_homogeneous else _to_heterogeneous(subgraph, metadata)
     if bidirectional:
         output = output.to_bidirectional()
+    kind = type(output)
     if transform is not None:
         output = transform(output)
-    result = _from_homogeneous(output) if is_homogeneous else _from_heterogeneous(output)
+        if not isinstance(output, kind):
+            raise UsageError(f"transform_sampler_output must return a {kind.__name__}, got {type(output).__name__}")
+    result = _from_homogeneous(output) if graph.is_homogeneous else _from_heterogeneous(output)
+    if transform is not None:
+        _check_transformed(result, graph)
     if output.metadata is not None and output.metadata[0] is not None:
         result.metadata = (*output.metadata, *metadata[len(output.metadata) :])
     return result
+
+
+def _check_transformed(subgraph: Subgraph, graph: Graph) -> None:
+    """Raise where what a user's transform returned are no nodes or edges of the graph: rows are read by these numbers."""
+    nodes = [(t, f"nodes of '{t}'", ids, graph.num_nodes.get(t)) for t, ids in subgraph.nodes.items()]
+    edges = [
+        (e, f"edges {'/'.join(e)}", each.positions, csc and csc.num_edges)
+        for e, each in subgraph.edges.items()
+        for csc in [graph.adjacency.get(e)]
+    ]
+    for key, what, ids, count in (*nodes, *edges):
+        if count is None:
+            raise UsageError(f"transform_sampler_output returned {what}, and there is no such type: {key}")
+        if ids is None:
+            continue
+        if not isinstance(ids, torch.Tensor) or ids.dim() != 1 or ids.dtype != torch.int64:
+            raise UsageError(f"transform_sampler_output returned {what} that are no int64 vector of their numbers")
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < count:
+            raise UsageError(f"transform_sampler_output returned {what} from {int(ids.min())} to {int(ids.max())}, and there are {count}")
 
 
 def _to_homogeneous(subgraph: Subgraph, metadata: Any) -> SamplerOutput:

@@ -12,21 +12,10 @@ import numpy as np
 import torch
 from torch_geometric.data import Data, HeteroData
 
-from penstock.errors import UsageError
 from penstock.feed.fields import Field, TensorRows
-from penstock.feed.inputs.base import (
-    IDS_GIVEN,
-    PARTS,
-    Input,
-    as_seed_ids,
-    check_mask,
-    ids_do_not_go_with_nodes,
-    is_pair,
-    refuse_mask_of_numbers,
-)
+from penstock.feed.inputs.base import Input
 from penstock.feed.links import EdgeEnds, Ends
 from penstock.records import EdgeType, Graph, NodeType
-from penstock.sample.seeds import NodeSeeds
 from penstock.sample.times import PYG_NAMES, Timestamps, choose_times, store_times, times_are_bfloat16
 from penstock.sample.weights import Weights, choose_weights, decoded, store_weights
 from penstock.store import Store
@@ -69,52 +58,9 @@ class ArrayInput(Input):
         self.graph, self._node_arrays, self._edge_arrays = graph, node_arrays, edge_arrays or {}
         self._split, self._is_bfloat16, self.is_mapped, self._packed_in = split, is_bfloat16, is_mapped, packed_in
 
-    def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> NodeSeeds:
-        """Resolve node ids, masks, node types and parts of a split."""
-        node_type, ids, is_mask = self._resolve(input_nodes)
-        if input_id is None:
-            return NodeSeeds(node_type, ids, ids if is_mask else None)
-        if list(input_id.shape) != [ids.size]:
-            raise ids_do_not_go_with_nodes(input_id)
-        return NodeSeeds(node_type, ids, as_seed_ids(input_id, IDS_GIVEN))
-
-    def _resolve(self, input_nodes: Any) -> tuple[NodeType, np.ndarray, bool]:
-        """(node type, int64 ids, whether they were given as a mask)."""
-        node_type, chosen = self._choose(input_nodes)
-        if isinstance(chosen, str):
-            if chosen not in PARTS and chosen not in self.graph.num_nodes and len(self.graph.num_nodes) > 1 and node_type is None:
-                raise UsageError(f"input_nodes: '{chosen}' is not a node type; the node types are {self.graph.node_types}")
-            if self._split is None:
-                raise UsageError(f"input_nodes={chosen!r}, but there are no splits; give node ids")
-            return node_type or self._only_type(), self._split(chosen, node_type), False
-        node_type = node_type or self._only_type()
-        if node_type not in self.graph.num_nodes:
-            raise UsageError(f"input_nodes: '{node_type}' is not a node type; the node types are {self.graph.node_types}")
-        if chosen is None:
-            return node_type, np.arange(self.graph.num_nodes[node_type]), False
-        if isinstance(chosen, (list, tuple)) and not chosen:
-            return node_type, np.empty(0, np.int64), False
-        self.refuse_text(node_type, chosen)
-        refuse_mask_of_numbers(chosen, self.graph.num_nodes[node_type])
-        values = torch.as_tensor(np.array(chosen) if isinstance(chosen, np.ndarray) else chosen, device="cpu")
-        is_mask = values.dtype == torch.bool
-        if is_mask:
-            check_mask(values, self.graph.num_nodes[node_type])
-            values = values.nonzero().view(-1)
-        return node_type, as_seed_ids(values), is_mask
-
-    def _choose(self, input_nodes: Any) -> tuple[NodeType | None, Any]:
-        """Split what the user gave into a node type and the rest."""
-        if is_pair(input_nodes, self.graph.num_nodes):
-            return input_nodes[0], input_nodes[1]
-        if isinstance(input_nodes, str) and input_nodes not in PARTS and input_nodes in self.graph.num_nodes:
-            return input_nodes, None
-        return None, input_nodes
-
-    def _only_type(self) -> NodeType:
-        if len(self.graph.num_nodes) > 1:
-            raise UsageError(f"input_nodes must name a node type, for instance ('{self.graph.node_types[0]}', 'train')")
-        return self.graph.node_types[0]
+    def part(self, name: str, node_type: NodeType | None) -> np.ndarray:
+        """Nodes of a part of the split."""
+        return super().part(name, node_type) if self._split is None else self._split(name, node_type)
 
     def all_links(self, edge_type: EdgeType) -> tuple[Ends, np.ndarray | None]:
         """In CSC order; numbered as `e_id` says."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 PARTS = ("train", "val", "test")
 IDS_GIVEN = "input_id must be a vector of whole numbers"
+SEEDS_GIVEN = "input_nodes must be a vector of node ids or a boolean mask"
 
 
 class Input(ABC):
@@ -46,15 +47,61 @@ class Input(ABC):
     is_whole = True
     by_position = False
 
-    @abstractmethod
-    def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> NodeSeeds:
-        """Resolve the user's choice of seeds."""
+    def seeds(self, input_nodes: Any, input_id: Any) -> NodeSeeds:
+        """Resolve node ids, masks, node types and parts of a split; `input_id`: what the batch says of each, None: PyG's choice."""
+        node_type, ids, is_mask = self._resolve(input_nodes)
+        if input_id is None:
+            return NodeSeeds(node_type, ids, ids if is_mask else None)
+        numbers = as_seed_ids(_as_tensor(input_id, IDS_GIVEN), IDS_GIVEN)
+        if numbers.size != ids.size:
+            raise UsageError(f"input_id must have an entry for each of the {ids.size} input nodes, got {numbers.size}")
+        return NodeSeeds(node_type, ids, numbers)
+
+    def _resolve(self, input_nodes: Any) -> tuple[NodeType, np.ndarray, bool]:
+        """(node type, int64 ids, whether they were given as a mask)."""
+        node_type, chosen = self.choose(input_nodes)
+        if isinstance(chosen, str):
+            if chosen not in PARTS and chosen not in self.graph.num_nodes and len(self.graph.num_nodes) > 1 and node_type is None:
+                raise UsageError(f"input_nodes: '{chosen}' is not a node type; the node types are {self.graph.node_types}")
+            return node_type or self._only_type(), self.part(chosen, node_type), False
+        node_type = node_type or self._only_type()
+        if node_type not in self.graph.num_nodes:
+            raise UsageError(f"input_nodes: '{node_type}' is not a node type; the node types are {self.graph.node_types}")
+        if chosen is None:
+            return node_type, np.arange(self.graph.num_nodes[node_type]), False
+        if isinstance(chosen, (list, tuple)) and not chosen:
+            return node_type, np.empty(0, np.int64), False
+        self._refuse_text(node_type, chosen)
+        _refuse_mask_of_numbers(chosen, self.graph.num_nodes[node_type])
+        values = _as_tensor(chosen, SEEDS_GIVEN)
+        is_mask = values.dtype == torch.bool
+        if is_mask:
+            check_mask(values, self.graph.num_nodes[node_type])
+            values = values.nonzero().view(-1)
+        return node_type, as_seed_ids(values), is_mask
+
+    def choose(self, input_nodes: Any) -> tuple[NodeType | None, Any]:
+        """(node type where it is named, what is chosen of it): ids, a mask, a part, or None for all."""
+        if is_pair(input_nodes, self.graph.num_nodes):
+            return input_nodes[0], input_nodes[1]
+        if isinstance(input_nodes, str) and input_nodes not in PARTS and input_nodes in self.graph.num_nodes:
+            return input_nodes, None
+        return None, input_nodes
+
+    def part(self, name: str, node_type: NodeType | None) -> np.ndarray:
+        """Nodes of a part of the split."""
+        raise UsageError(f"input_nodes={name!r}, but there are no splits; give node ids")
+
+    def _only_type(self) -> NodeType:
+        if len(self.graph.num_nodes) > 1:
+            raise UsageError(f"input_nodes must name a node type, for instance ('{self.graph.node_types[0]}', 'train')")
+        return self.graph.node_types[0]
 
     def has_own_ids(self, node_type: NodeType) -> bool:
         """Whether nodes of a type have ids of the user's, which a store looks up."""
         return False
 
-    def refuse_text(self, node_type: NodeType, chosen: Any) -> None:
+    def _refuse_text(self, node_type: NodeType, chosen: Any) -> None:
         """Raise for seeds that are text, which are ids of the user's at best."""
         values = np.asarray(chosen).ravel() if hasattr(chosen, "__array__") and not isinstance(chosen, torch.Tensor) else chosen
         may_be_text = values.dtype.kind in "UOT" if isinstance(values, np.ndarray) else isinstance(values, (list, tuple))
@@ -204,12 +251,17 @@ def as_numbers(value: Any, name: str) -> np.ndarray:
     return (value.detach().float() if is_narrow else value.detach()).numpy()
 
 
-def ids_do_not_go_with_nodes(input_id: torch.Tensor | None) -> UsageError:
-    """What to raise where `input_id` is not as long as `input_nodes`."""
-    return UsageError(f"input_id must have an entry for each of the input nodes, got {None if input_id is None else list(input_id.shape)}")
+def _as_tensor(values: Any, what: str) -> torch.Tensor:
+    """Numbers as a tensor on the CPU, or raise UsageError."""
+    try:
+        if isinstance(values, np.ndarray):
+            values = torch.from_numpy(values.astype(values.dtype.newbyteorder("=")))  # a copy: it may be read-only
+        return torch.as_tensor(values, device="cpu")
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise UsageError(f"{what}, got {values!r:.60}") from None
 
 
-def refuse_mask_of_numbers(chosen: Any, num_nodes: int) -> None:
+def _refuse_mask_of_numbers(chosen: Any, num_nodes: int) -> None:
     """Raise for a mask of uint8, which would be taken for the ids of nodes 0 and 1."""
     is_of_bytes = isinstance(chosen, (torch.Tensor, np.ndarray)) and chosen.dtype in (torch.uint8, np.uint8)
     if is_of_bytes and list(chosen.shape) == [num_nodes] and num_nodes > 2 and chosen.max() <= 1:
@@ -222,7 +274,7 @@ def check_mask(mask: torch.Tensor, num_nodes: int) -> None:
         raise UsageError(f"input_nodes: a mask has an entry for each of the {num_nodes} nodes, this one is of shape {list(mask.shape)}")
 
 
-def as_seed_ids(values: torch.Tensor, what: str = "input_nodes must be a vector of node ids or a boolean mask") -> np.ndarray:
+def as_seed_ids(values: torch.Tensor, what: str = SEEDS_GIVEN) -> np.ndarray:
     """Return int64[n] ids, or raise for anything but a vector of integers."""
     if values.dim() != 1 or values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise UsageError(f"{what}, got {values.dtype} {list(values.shape)}")

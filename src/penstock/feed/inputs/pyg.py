@@ -15,26 +15,13 @@ import torch
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.storage import EdgeStorage, NodeStorage
-from torch_geometric.loader.utils import get_input_nodes
 
 from penstock.errors import InputError, MissingFieldError, NotSupportedError, UsageError
 from penstock.feed.fields import ROW_PTR, Field, row_ptr_is_taken, rows_of
-from penstock.feed.inputs.base import (
-    IDS_GIVEN,
-    PARTS,
-    Input,
-    as_ends,
-    as_numbers,
-    as_seed_ids,
-    check_mask,
-    ids_do_not_go_with_nodes,
-    is_pair,
-    refuse_mask_of_numbers,
-)
+from penstock.feed.inputs.base import PARTS, Input, as_ends, as_numbers, check_mask, is_pair
 from penstock.feed.links import Ends
 from penstock.kernels.build_csc import cpu as build_kernels
 from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType, index_dtype
-from penstock.sample.seeds import NodeSeeds
 from penstock.sample.times import Timestamps, choose_times
 from penstock.sample.weights import Weights, choose_weights
 
@@ -55,26 +42,7 @@ class PyGInput(Input):
         for node_type, store in node_stores.items():
             warn_of_labels(node_type, store, num_nodes[node_type])
 
-    def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> NodeSeeds:
-        """Resolve node ids, masks and split names, by PyG's rules."""
-        node_type, chosen = self._choose(input_nodes)
-        if isinstance(chosen, str):
-            chosen = self._mask(node_type, chosen)
-        chosen, num_nodes = as_mask_if_any(chosen), self.graph.num_nodes[node_type or NODE]
-        self.refuse_text(node_type or NODE, chosen)
-        refuse_mask_of_numbers(chosen, num_nodes)
-        if isinstance(chosen, torch.Tensor) and chosen.dtype == torch.bool:
-            check_mask(chosen, num_nodes)
-        if chosen is None:
-            chosen = torch.arange(num_nodes, device="cpu")
-        try:
-            with torch.device("cpu"):  # whatever the user's default is
-                _, nodes, ids = get_input_nodes(self.data, chosen if node_type is None else (node_type, chosen), input_id)
-        except AssertionError:
-            raise ids_do_not_go_with_nodes(input_id) from None
-        return NodeSeeds(node_type or NODE, as_seed_ids(nodes), None if ids is None else as_seed_ids(ids, IDS_GIVEN))
-
-    def _choose(self, input_nodes: Any) -> tuple[NodeType | None, Any]:
+    def choose(self, input_nodes: Any) -> tuple[NodeType | None, Any]:
         """(node type of a heterogeneous graph, what is chosen of it): ids, a mask, a part, or None for all. PyG would make a new type of
         a name that it does not know."""
         types = self.graph.node_types
@@ -97,15 +65,16 @@ class PyGInput(Input):
             raise UsageError(f"input_nodes={input_nodes!r}: '{chosen}' is no part of a split, which are {', '.join(PARTS)}")
         return node_type, chosen
 
-    def _mask(self, node_type: NodeType | None, part: str) -> torch.Tensor:
+    def part(self, name: str, node_type: NodeType | None) -> np.ndarray:
+        """Nodes that a mask names."""
         store = self.data if node_type is None else self.data[node_type]
-        mask = store.get(f"{part}_mask")
+        mask = store.get(f"{name}_mask")
         if mask is None:
-            raise MissingFieldError(f"input_nodes='{part}', but the data has no {part}_mask; give node ids or a mask")
+            raise MissingFieldError(f"input_nodes='{name}', but the data has no {name}_mask; give node ids or a mask")
         if mask.dim() != 1:
-            raise UsageError(f"{part}_mask holds {mask.shape[1]} splits; choose one: input_nodes=data.{part}_mask[:, 0]")
+            raise UsageError(f"{name}_mask holds {mask.shape[1]} splits; choose one: input_nodes=data.{name}_mask[:, 0]")
         check_mask(mask, self.graph.num_nodes[node_type or NODE])
-        return mask.nonzero().view(-1)
+        return mask.nonzero().view(-1).cpu().numpy()
 
     def all_links(self, edge_type: EdgeType) -> tuple[Ends, np.ndarray | None]:
         """In the order of `edge_index`."""
@@ -209,7 +178,11 @@ def csc_of(store: Any, edge_type: EdgeType, num_src: int, num_dst: int, *, is_so
         edge_index = torch.empty(2, 0, dtype=torch.int64, device="cpu")
     if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.dtype not in (torch.int32, torch.int64):
         raise InputError(f"{name} must be int64 or int32 [2, num_edges], got {edge_index.dtype} {list(edge_index.shape)}")
-    src, dst = _halves(edge_index)
+    return csc_of_edges(*_halves(edge_index), name, num_src, num_dst, is_sorted=is_sorted)
+
+
+def csc_of_edges(src: np.ndarray, dst: np.ndarray, name: str, num_src: int, num_dst: int, *, is_sorted: bool) -> CSC:
+    """Check edges, int32[n] or int64[n] contiguous, and build the lists of them. `name`: what messages call them."""
     for end, ids, count in (("source", src, num_src), ("destination", dst, num_dst)):
         if ids.size and not (ids.min() >= 0 and ids.max() < count):
             bad = np.flatnonzero((ids < 0) | (ids >= count))
@@ -230,13 +203,6 @@ def csc_of(store: Any, edge_type: EdgeType, num_src: int, num_dst: int, *, is_so
     edge_ids = np.empty(src.size, dtype=index_dtype(src.size))
     build_kernels.place_edges(src, dst, indptr[:-1].copy(), indices, edge_ids)
     return CSC(indptr, indices, edge_ids)
-
-
-def as_mask_if_any(chosen: Any) -> Any:
-    """A mask of NumPy's or a list of bools as a tensor; anything else as it is."""
-    is_mask = isinstance(chosen, np.ndarray) and chosen.dtype == bool
-    is_mask = is_mask or (isinstance(chosen, list) and bool(chosen) and isinstance(chosen[0], (bool, np.bool_)))
-    return torch.from_numpy(np.array(chosen, dtype=bool)) if is_mask else chosen
 
 
 def _halves(edge_index: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData, remote_backend_utils
-from torch_geometric.loader.utils import get_input_nodes
+from torch_geometric.data.graph_store import EdgeLayout
 
 from penstock.errors import InputError, UsageError
 from penstock.feed.fields import Field
-from penstock.feed.inputs.base import IDS_GIVEN, Input, as_ends, as_numbers, as_seed_ids, is_pair
+from penstock.feed.inputs.base import Input, as_ends, as_numbers
+from penstock.feed.inputs.pyg import csc_of_edges
 from penstock.feed.links import Ends
 from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType
-from penstock.sample.seeds import NodeSeeds
 from penstock.sample.times import Timestamps, choose_times
 from penstock.threads import Guard
 
@@ -34,30 +34,37 @@ class RemoteInput(Input):
         self.is_whole = not feature_store.get_all_tensor_attrs()
         self._guard, self._is_thread_safe = Guard(), bool(getattr(feature_store, "is_thread_safe", False))
         attributes: list[Any] = graph_store.get_all_edge_attrs()
-        arrays: tuple[Any, Any, Any] = graph_store.csc()
         is_homogeneous = {attribute.edge_type for attribute in attributes} == {None}  # in one layout or several
         if is_homogeneous:
+            if not isinstance(attributes[0].size, (tuple, list)):
+                raise UsageError("the edges of a GraphStore need a size, (num_src, num_dst): put_edge_index(..., size=...)")
             num_nodes = {NODE: max(attributes[0].size)}
-            adjacency = {EDGE: _csc_of_tensors(EDGE, *arrays, num_nodes[NODE], num_nodes[NODE])}
+            adjacency = {EDGE: self._csc(EDGE, attributes[0], num_nodes[NODE], num_nodes[NODE])}
         else:
             groups = [a.group_name for a in feature_store.get_all_tensor_attrs() if isinstance(a.group_name, str)]
             ends = [node_type for a in attributes for node_type in (a.edge_type[0], a.edge_type[2])]
             num_nodes = {t: remote_backend_utils.num_nodes(feature_store, graph_store, t) for t in dict.fromkeys([*groups, *ends])}
-            rows, indptrs, permutations = arrays[0], arrays[1], arrays[2] or {}
-            edge_types = dict.fromkeys(a.edge_type for a in attributes)
-            adjacency = {
-                e: _csc_of_tensors(e, rows[e], indptrs[e], permutations.get(e), num_nodes[e[0]], num_nodes[e[2]]) for e in edge_types
-            }
+            best = {a.edge_type: a for layout in ("csr", "coo", "csc") for a in reversed(attributes) if EdgeLayout(a.layout).value == layout}
+            adjacency = {e: self._csc(e, best[e], num_nodes[e[0]], num_nodes[e[2]]) for e in dict.fromkeys(a.edge_type for a in attributes)}
         self.graph = Graph(num_nodes, adjacency, is_homogeneous)
 
-    def seeds(self, input_nodes: Any, input_id: torch.Tensor | None) -> NodeSeeds:
-        """Resolve by PyG's rules."""
+    def _csc(self, edge_type: EdgeType, attribute: Any, num_src: int, num_dst: int) -> CSC:
+        """The lists of an edge type, checked. PyG converts without a look, and writes past its memory for ids that are none."""
+        name, layout = f"edges {'/'.join(edge_type)}", EdgeLayout(attribute.layout)
+        row, column = (_as_ids(each, name) for each in self.graph_store.get_edge_index(attribute))
+        if layout == EdgeLayout.CSC:
+            if row.size and not 0 <= row.min() <= row.max() < num_src:
+                raise InputError(f"{name}: source ids lie outside [0, {num_src}); is the size of its edges too small?")
+            return CSC(_as_indptr(column, row.size, num_dst, "num_dst", name), row)
+        if layout == EdgeLayout.CSR:
+            row = np.repeat(np.arange(num_src), np.diff(_as_indptr(row, column.size, num_src, "num_src", name)))
+        return csc_of_edges(row, column, name, num_src, num_dst, is_sorted=bool(attribute.is_sorted))
+
+    def choose(self, input_nodes: Any) -> tuple[NodeType | None, Any]:
+        """As PyG, which takes no nodes for none of them here."""
         if input_nodes is None:
             raise UsageError("input_nodes must be given for a (FeatureStore, GraphStore) pair")
-        named = is_pair(input_nodes, self.graph.num_nodes)
-        self.refuse_text(input_nodes[0] if named else NODE, input_nodes[1] if named else input_nodes)
-        node_type, nodes, ids = get_input_nodes((self.feature_store, self.graph_store), input_nodes, input_id)
-        return NodeSeeds(node_type or NODE, as_seed_ids(nodes), None if ids is None else as_seed_ids(ids, IDS_GIVEN))
+        return super().choose(input_nodes)
 
     def all_links(self, edge_type: EdgeType) -> tuple[Ends, np.ndarray | None]:
         """As the graph store lists them."""
@@ -107,23 +114,26 @@ class RemoteInput(Input):
                     wanted.append(attribute)
             values = self.feature_store.multi_get_tensor(wanted)
         for attribute, value in zip(wanted, values, strict=True):
+            num_rows, num_nodes = getattr(value, "shape", (None,))[:1], attribute.index.numel()
+            if num_rows != (None,) and tuple(num_rows) != (num_nodes,):
+                label = f"{attribute.group_name} {attribute.attr_name}" if attribute.group_name else attribute.attr_name
+                raise InputError(f"the feature store gave {[*num_rows]} rows of {label} for {num_nodes} nodes of a batch")
             store = batch if self.graph.is_homogeneous else batch[attribute.group_name]
             store.num_nodes = attribute.index.numel()
             store[attribute.attr_name] = value
 
 
-def _csc_of_tensors(
-    edge_type: EdgeType, row: torch.Tensor, indptr: torch.Tensor, permutation: torch.Tensor | None, num_src: int, num_dst: int
-) -> CSC:
-    """Check the lists of a graph store; nodes at the end that it has no list of get an empty one."""
-    begins, ids = indptr.to(torch.int64).numpy(), row.numpy()
-    num_missing = num_dst + 1 - begins.size
-    if not begins.size or num_missing < 0 or begins[0] != 0 or begins[-1] != ids.size or (np.diff(begins) < 0).any():
-        raise InputError(
-            f"edges {'/'.join(edge_type)}: indptr must have num_dst + 1 = {num_dst + 1} entries that rise from 0 to the {ids.size} edges"
-        )
-    if ids.size and not 0 <= ids.min() <= ids.max() < num_src:
-        raise InputError(f"edges {'/'.join(edge_type)}: source ids lie outside [0, {num_src}); is the size of its edges too small?")
-    if num_missing:
-        begins = np.append(begins, np.full(num_missing, ids.size))
-    return CSC(begins, ids, None if permutation is None else permutation.numpy())
+def _as_ids(values: Any, name: str) -> np.ndarray:
+    """int32[n] or int64[n] contiguous, or raise InputError."""
+    array = np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InputError(f"{name}: the graph store gives {array.dtype} {list(array.shape)} where ids are a vector of whole numbers")
+    return np.ascontiguousarray(array, array.dtype if array.dtype in (np.int32, np.int64) else np.int64)
+
+
+def _as_indptr(begins: np.ndarray, num_edges: int, num_nodes: int, count: str, name: str) -> np.ndarray:
+    """int64[num_nodes + 1], checked; nodes at the end that a graph store has no list of get an empty one."""
+    num_missing = num_nodes + 1 - begins.size
+    if not begins.size or num_missing < 0 or begins[0] != 0 or begins[-1] != num_edges or (np.diff(begins) < 0).any():
+        raise InputError(f"{name}: indptr must have {count} + 1 = {num_nodes + 1} entries that rise from 0 to the {num_edges} edges")
+    return np.append(begins, np.full(num_missing, num_edges)).astype(np.int64)
