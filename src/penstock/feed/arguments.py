@@ -17,7 +17,7 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 
 from penstock.errors import NotSupportedError, UsageError, argument
 from penstock.feed.inputs import Input
-from penstock.feed.inputs.base import as_numbers
+from penstock.feed.inputs.base import as_numbers, edge_type_of
 from penstock.feed.options import LoaderOptions
 from penstock.gather import TieredTable
 from penstock.order import GivenOrder, Order, SequentialOrder, order_by_name
@@ -50,7 +50,7 @@ def choose_order(order: Order | str | None, options: LoaderOptions, source: Inpu
         nodes = seeds.nodes() if order in NEAR else ("", range(num_seeds))
         return order_by_name(order, source.order_from, nodes, seed=seed, batch_size=options.batch_size)
     if order is not None:
-        if not all(hasattr(order, name) for name in ("num_seeds", "num_batches", "batch")):
+        if not all(hasattr(order, name) for name in ("name", "num_seeds", "num_batches", "batch")):
             raise UsageError(f"order must be a name or an order (see penstock.order), got {type(order).__name__}")
         return order
     if options.sampler is not None or options.batch_sampler is not None:
@@ -123,13 +123,14 @@ def with_moments(seeds: NodeSeeds, input_time: Any, times: Timestamps | None) ->
 
 
 def as_fanouts(num_neighbors: Any, edge_types: list[EdgeType]) -> Any:
-    """Fanouts as a list or by edge type: PyG's own wrapper keeps those as strings ("author__writes__paper"), and takes them so."""
+    """Fanouts as a list or by edge type: PyG's own wrapper keeps those as strings ("author__writes__paper"), and takes them so, or by
+    their ends."""
     if isinstance(num_neighbors, NumNeighbors):
         mapped = num_neighbors.get_mapped_values(edge_types)
         return {e: mapped if isinstance(mapped, list) else mapped["__".join(e)] for e in edge_types}
     if isinstance(num_neighbors, Mapping):
         named = {"__".join(e): e for e in edge_types}
-        return {named.get(key, key): fanouts for key, fanouts in num_neighbors.items()}
+        return {named.get(key, edge_type_of(key, edge_types)): fanouts for key, fanouts in num_neighbors.items()}
     return num_neighbors
 
 
@@ -140,8 +141,10 @@ def as_rank(rank: Any, num_ranks: Any) -> tuple[int, int]:
     return int(rank), int(num_ranks)
 
 
-def check_batches(num_batches: int, num_seeds: int, batch_size: int, num_ranks: int, *, is_said: bool) -> None:
+def check_batches(num_batches: int, num_seeds: int, batch_size: int, num_ranks: int, *, drop_last: bool, is_said: bool) -> None:
     """Refuse an epoch without batches; say so, if it is to be said, where ranks have not equally many of them."""
+    if num_batches == 0 and not drop_last:
+        raise UsageError("sampler, batch_sampler or order leaves no batch: it names no seed")
     if num_batches == 0:
         ranks = "" if num_ranks == 1 else f", {num_ranks} ranks"
         raise UsageError(

@@ -143,6 +143,11 @@ def rows_of(value: Any, name: str, num_rows: int, dim: int = 0) -> Source:
     length = value.num_rows if hasattr(value, "num_rows") else value.shape[dim]
     if length != num_rows:
         raise InputError(f"{name} has {length} rows for {num_rows} nodes or edges: give one row for each")
+    layout = str(getattr(value, "layout", "")).removeprefix("torch.")
+    if layout.startswith(("sparse_csr", "sparse_csc", "sparse_bs")) or type(value).__module__.startswith("scipy.sparse"):
+        raise NotSupportedError(
+            f"{name} is a {layout or 'SciPy'} matrix, whose rows are not cut out: give it dense, or as sparse_coo of torch"
+        )
     if isinstance(value, np.ndarray) and not _is_known_to_torch(value.dtype):
         raise InputError(f"{name} is an array of {value.dtype}, which torch does not have: convert it, or leave it out of the data")
     if isinstance(value, np.ndarray) and dim == 0 and value.flags.c_contiguous and not value.dtype.hasobject:

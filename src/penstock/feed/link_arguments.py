@@ -16,7 +16,7 @@ from torch_geometric.sampler.base import NegativeSamplingMode
 
 from penstock.errors import InputError, NodeIdError, UsageError
 from penstock.feed.inputs import Input
-from penstock.feed.inputs.base import IDS_GIVEN, as_numbers, as_seed_ids
+from penstock.feed.inputs.base import IDS_GIVEN, as_numbers, as_seed_ids, edge_type_of
 from penstock.feed.links import Ends, FieldLabels, GivenEnds, LinkSeeds
 from penstock.records import EdgeType, Graph
 from penstock.sample.negatives import Candidates, Negatives, adjacency_of, make_adjacency, make_candidates
@@ -113,7 +113,7 @@ def choose_left_out(graph: Graph, edge_type: EdgeType, exclude_links: Any) -> li
         raise UsageError(f"exclude_links must be one of {', '.join(WAYS)}, or edge types; got {exclude_links!r}")
     chosen, given = [], list(exclude_links)
     for each in [given] if all(isinstance(part, str) for part in given) else given:
-        name = tuple(each) if isinstance(each, (tuple, list)) else each
+        name = edge_type_of(tuple(each) if isinstance(each, (tuple, list)) else each, graph.adjacency)
         if name not in graph.adjacency:
             raise UsageError(f"exclude_links: {name!r} is no edge type of the graph, which are {list(graph.adjacency)}")
         ways = [((edge_type[0], edge_type[2]), False), ((edge_type[2], edge_type[0]), True)]

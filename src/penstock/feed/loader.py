@@ -154,7 +154,9 @@ class Loader:
             warn_of_equal_ranks(of_seeds)
         self._num_batches = self._count_batches(self._maker.order, self.num_ranks)
         is_said = self._ranks_wait and self.rank == 0
-        check_batches(self._num_batches, len(self._maker.seeds), self.batch_size, self.num_ranks, is_said=is_said)
+        check_batches(
+            self._num_batches, len(self._maker.seeds), self.batch_size, self.num_ranks, drop_last=self._options.drop_last, is_said=is_said
+        )
         self._drawing = choose_drawing(plan, self._maker)
         tables = {**self._maker.source.tables(), **(tables or {})}
         plainly = apart(self._maker)

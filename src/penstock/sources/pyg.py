@@ -17,7 +17,7 @@ import numpy as np
 from penstock.errors import InputError, NotSupportedError
 from penstock.records import EDGE, NODE
 from penstock.sources.array_table import SparseRowsTable
-from penstock.sources.source import DST, SRC, ArrayTable, EdgeTable, NodeTable, Source, Table
+from penstock.sources.source import DST, ID, SRC, ArrayTable, EdgeTable, NodeTable, Source, Table
 from penstock.sources.splits import PARTS, Split, mask_splits
 from penstock.sources.tables import join
 
@@ -118,6 +118,8 @@ def _nodes(store: Any, node_type: str, name: str) -> tuple[NodeTable, dict[str, 
             if key in ("x", "y") or part != key:
                 raise _no_rows_of_nodes(store, key, name)
             left_out.append(key)
+        elif key == ID:
+            raise InputError(f"{name}.{ID}: a store has your own ids under that name; rename it, as by data.my_id = data.id; del data.id")
         elif part != key and part in PARTS:
             masks[part] = to_numpy(value)[0]
         elif getattr(value, "is_sparse", False) or getattr(value, "is_sparse_csr", False):

@@ -106,13 +106,13 @@ def _check(conv: Any, also: Collection[type]) -> None:
     name = type(conv).__name__
     if type(conv) not in KNOWN and isinstance(conv, BY_SOURCES):
         raise NotSupportedError(f"{name} needs degrees of its neighbours, or several hops, which a trimmed layer does not see")
+    if not {"x", "edge_index"} <= set(_signature(type(conv)).parameters):
+        raise NotSupportedError(f"{name} takes no x and edge_index: a trimmed layer knows where it is by these")
     if type(conv) not in (*KNOWN, *also):
         raise NotSupportedError(
             f"{name} is not known to give a node's row from its in-neighbours' rows alone; if it does, whatever their degrees, say so: "
             f"penstock.trim(model, also=[{name}])"
         )
-    if not {"x", "edge_index"} <= set(_signature(type(conv)).parameters):
-        raise NotSupportedError(f"{name} takes no x and edge_index: a trimmed layer knows where it is by these")
     if "forward" in vars(conv) and not isinstance(conv.forward, _Trimmed):
         raise NotSupportedError(f"the forward of {name} was replaced: trim the model before")
     if conv.flow != "source_to_target":

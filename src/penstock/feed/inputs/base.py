@@ -6,7 +6,7 @@ In: the user's object. Out: a `Graph`, the fields of a batch, an empty batch, an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -159,10 +159,10 @@ class Input(ABC):
             return name
         if len(name) != 2:
             raise UsageError(f"edge_label_index: an edge type is (source, name, target), got {name}")
-        known, found = (name[0], "to", name[1]), [e for e in self.graph.adjacency if (e[0], e[2]) == name]
-        if len(found) > 1 and known not in found:
-            raise UsageError(f"edge_label_index: {name} may mean any of {found}: give one of them")
-        return found[0] if len(found) == 1 else known
+        found = edge_type_of(name, self.graph.adjacency)
+        if len(found) == 2:
+            raise UsageError(f"edge_label_index: {name} may mean any of {self.graph.edge_types}: give one of them")
+        return found
 
     @abstractmethod
     def fields(self) -> tuple[list[Field], list[Field]]:
@@ -222,6 +222,14 @@ def no_such_label(edge_type: EdgeType, name: str, known: Iterable[str]) -> Missi
 
 def _is_name(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and bool(value) and all(isinstance(part, str) for part in value)
+
+
+def edge_type_of(name: Any, edge_types: Collection[EdgeType]) -> Any:
+    """An edge type by its ends, where these tell; as in PyG by "to" between them, where there are several or none. Else as it is."""
+    if not isinstance(name, tuple) or len(name) != 2:
+        return name
+    known, found = (name[0], "to", name[1]), [e for e in edge_types if (e[0], e[2]) == name]
+    return found[0] if len(found) == 1 else known if known in found or not found else name
 
 
 def as_ends(values: Any) -> GivenEnds:

@@ -40,7 +40,9 @@ class PyGInput(Input):
         adjacency = {e: csc_of(store, e, num_nodes[e[0]], num_nodes[e[2]], is_sorted=is_sorted) for e, store in edge_stores.items()}
         self.graph = Graph(num_nodes, adjacency, isinstance(data, Data))
         for node_type, store in node_stores.items():
-            warn_of_labels(node_type, store, num_nodes[node_type])
+            _warn_of_lengths(node_type, store, ("y", "train_mask", "val_mask", "test_mask"), f"{num_nodes[node_type]} nodes")
+        for edge_type, store in edge_stores.items():
+            _warn_of_lengths(edge_type, store, ("edge_attr", "edge_weight"), f"{adjacency[edge_type].num_edges} edges")
 
     def choose(self, input_nodes: Any) -> tuple[NodeType | None, Any]:
         """(node type of a heterogeneous graph, what is chosen of it): ids, a mask, a part, or None for all. PyG would make a new type of
@@ -151,20 +153,17 @@ def is_row_ptr(value: Any, store: Any) -> bool:
     return bool(is_whole) or is_cut
 
 
-def warn_of_labels(node_type: NodeType, store: Any, num_nodes: int) -> None:
-    """Say so where labels of nodes have another length: PyG takes them as the graph's, so every batch would begin with the same ones."""
-    labels = store.get("y")
-    if (
-        isinstance(labels, torch.Tensor)
-        and labels.dim()
-        and labels.shape[0] > 1
-        and not (store.is_node_attr("y") or store.is_edge_attr("y"))
-    ):
-        of = "" if node_type == NODE else f" of '{node_type}'"
-        warnings.warn(
-            f"y{of} has {labels.shape[0]} entries for {num_nodes} nodes: as in PyG each batch gets all of it, not the labels of its nodes",
-            stacklevel=6,
-        )
+def _warn_of_lengths(key: NodeType | EdgeType, store: Any, names: tuple[str, ...], count: str) -> None:
+    """Say so where what is of nodes or edges by its name has another length: PyG takes it as the graph's, whole in every batch."""
+    for name in names:
+        value = store.get(name)
+        is_long = isinstance(value, torch.Tensor) and value.dim() and value.shape[0] > 1
+        if is_long and not (store.is_node_attr(name) or store.is_edge_attr(name)):
+            of = "" if key in (NODE, EDGE) else f" of '{key if isinstance(key, str) else '/'.join(key)}'"
+            warnings.warn(
+                f"{name}{of} has {value.shape[0]} entries for {count}: as in PyG each batch gets all of it, not the rows that are its own",
+                stacklevel=6,
+            )
 
 
 def csc_of(store: Any, edge_type: EdgeType, num_src: int, num_dst: int, *, is_sorted: bool) -> CSC:
@@ -176,8 +175,10 @@ def csc_of(store: Any, edge_type: EdgeType, num_src: int, num_dst: int, *, is_so
         raise NotSupportedError(f"adj_t is not supported as input: {give}")
     if edge_index is None:
         edge_index = torch.empty(2, 0, dtype=torch.int64, device="cpu")
-    if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.dtype not in (torch.int32, torch.int64):
-        raise InputError(f"{name} must be int64 or int32 [2, num_edges], got {edge_index.dtype} {list(edge_index.shape)}")
+    is_pair = isinstance(edge_index, torch.Tensor) and edge_index.dim() == 2 and edge_index.shape[0] == 2
+    if not is_pair or edge_index.dtype not in (torch.int32, torch.int64):
+        got = f"{edge_index.dtype} {list(edge_index.shape)}" if isinstance(edge_index, torch.Tensor) else type(edge_index).__name__
+        raise InputError(f"{name} must be int64 or int32 [2, num_edges], got {got}")
     return csc_of_edges(*_halves(edge_index), name, num_src, num_dst, is_sorted=is_sorted)
 
 
@@ -190,7 +191,10 @@ def csc_of_edges(src: np.ndarray, dst: np.ndarray, name: str, num_src: int, num_
                 f"{name}: {bad.size} of {ids.size} {end} ids lie outside [0, {count}); first is edge {bad[0]} with {ids[bad[0]]}"
                 + (". Is num_nodes too small?" if ids.min() >= 0 else "")
             )
-    degrees = np.zeros(num_dst + 1, dtype=np.int64)
+    try:
+        degrees = np.zeros(num_dst + 1, dtype=np.int64)
+    except MemoryError:
+        raise InputError(f"{name}: lists of {num_dst} nodes do not fit into memory: number them from 0 on, if ids are far apart") from None
     build_kernels.count_degrees(dst, degrees[1:])
     indptr = np.cumsum(degrees, out=degrees)
     id_dtype = index_dtype(num_src)

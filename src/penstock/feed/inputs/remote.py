@@ -25,6 +25,9 @@ from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType
 from penstock.sample.times import Timestamps, choose_times
 from penstock.threads import Guard
 
+_WORST_FIRST = (EdgeLayout.CSR, EdgeLayout.COO, EdgeLayout.CSC)
+"""Which is read of a type whose edges a store has in several: the last of these."""
+
 
 class RemoteInput(Input):
     """A (FeatureStore, GraphStore) pair; the topology is read whole, as PyG does. `custom_cls` makes the batches."""
@@ -44,8 +47,9 @@ class RemoteInput(Input):
             groups = [a.group_name for a in feature_store.get_all_tensor_attrs() if isinstance(a.group_name, str)]
             ends = [node_type for a in attributes for node_type in (a.edge_type[0], a.edge_type[2])]
             num_nodes = {t: remote_backend_utils.num_nodes(feature_store, graph_store, t) for t in dict.fromkeys([*groups, *ends])}
-            best = {a.edge_type: a for layout in ("csr", "coo", "csc") for a in reversed(attributes) if EdgeLayout(a.layout).value == layout}
-            adjacency = {e: self._csc(e, best[e], num_nodes[e[0]], num_nodes[e[2]]) for e in dict.fromkeys(a.edge_type for a in attributes)}
+            best = {a.edge_type: a for a in sorted(reversed(attributes), key=lambda a: _WORST_FIRST.index(EdgeLayout(a.layout)))}
+            edge_types = dict.fromkeys(a.edge_type for a in attributes)
+            adjacency = {e: self._csc(e, best[e], num_nodes[e[0]], num_nodes[e[2]]) for e in edge_types}
         self.graph = Graph(num_nodes, adjacency, is_homogeneous)
 
     def _csc(self, edge_type: EdgeType, attribute: Any, num_src: int, num_dst: int) -> CSC:

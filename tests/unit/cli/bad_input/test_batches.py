@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from scipy import sparse
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
@@ -83,6 +85,7 @@ def test_arguments(store):
     assert "got 'all'" in load(subgraph_type="all")
     load(order=RandomOrder(400, 0), sampler=[3, 4])
     load(input_id=torch.rand(400))
+    assert "names no seed" in load(sampler=[])
     odd = make_data()
     odd.names = np.array(["a"] * 400)
     assert "<U1" in refused(InputError, NeighborLoader, odd, [2])
@@ -106,7 +109,7 @@ def test_arguments(store):
     for name in ("transform", "transform_sampler_output", "custom_cls", "step"):
         assert name in load(**{name: 3})
     assert "'node'" in load(tables={"node": 3})
-    assert "got [3]" in load(input_nodes=torch.arange(4), input_id=torch.arange(3))
+    assert "got 3" in load(input_nodes=torch.arange(4), input_id=torch.arange(3))
     assert "got int" in refused(UsageError, penstock.layers, 3)
     batch = next(iter(NeighborLoader(make_data(), [2])))
     batch.edge_index = batch.edge_index[:, 1:]
@@ -198,11 +201,93 @@ def test_data_that_pyg_takes(store):
     assert "delete it" in refused(NotSupportedError, NeighborLoader, data, [2])
     del data.edge_index
     assert "to_edge_index" in refused(NotSupportedError, NeighborLoader, data, [2])
+    edge_index = make_data().edge_index
+    refused(InputError, NeighborLoader, Data(x=torch.ones(400, 1), edge_index=edge_index.numpy()), [2])
+    refused(InputError, NeighborLoader, Data(edge_index=torch.tensor([[0], [1 << 40]]), num_nodes=2**40 + 1), [2], [0])
+    for x in (compressed(torch.Tensor.to_sparse_csr), compressed(torch.Tensor.to_sparse_csc), sparse.eye(400).tocsr()):
+        refused(NotSupportedError, NeighborLoader, Data(x=x, edge_index=edge_index, num_nodes=400), [2])
     features, graph = MyFeatureStore(), MyGraphStore()
     features.put_tensor(torch.zeros(3, 1), group_name=None, attr_name="x", index=None)
     for row, indptr in (([0, 1], [0, 1, 1, 3]), ([0, 3], [0, 1, 1, 2])):
         graph.put_edge_index((torch.tensor(row), torch.tensor(indptr)), edge_type=None, layout="csc", size=(3, 3))
         refused(InputError, NeighborLoader, (features, graph), [2], torch.arange(3))
+
+
+def compressed(convert):
+    """Features as torch has them in beta, of which it warns."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return convert(torch.eye(400))
+
+
+def pair_of(ends, **attributes):
+    """A feature store of PyG's, and a graph store that has these edges."""
+    features, graph = MyFeatureStore(), MyGraphStore()
+    features.put_tensor(torch.arange(50.0).view(50, 1), group_name=None, attr_name="x", index=None)
+    graph.put_edge_index(ends, **{"edge_type": None, "layout": "coo", "size": (50, 50)} | attributes)
+    return features, graph
+
+
+@pytest.mark.parametrize("wrong", [10**9, 50, -1])
+@pytest.mark.parametrize("end", [0, 1])
+def test_lists_of_a_store_of_the_users(wrong, end):
+    """PyG's conversion writes past its memory for the first, and the process may go on."""
+    ends = torch.randint(0, 50, (2, 400))
+    refused(UsageError, NeighborLoader, pair_of(tuple(ends), size=None), [2], torch.arange(3))
+    refused(InputError, NeighborLoader, pair_of((ends[0].view(2, 200), ends[1])), [2], torch.arange(3))
+    refused(InputError, NeighborLoader, pair_of((ends[0], ends[1].float())), [2], torch.arange(3))
+    refused(UsageError, NeighborLoader, pair_of(tuple(ends), is_sorted=True), [2], torch.arange(3))
+    ends[end, 7] = wrong
+    refused(InputError, NeighborLoader, pair_of(tuple(ends)), [2], torch.arange(3))
+
+
+def test_rows_of_a_store_of_the_users():
+    few = pair_of((torch.tensor([0, 1]), torch.tensor([1, 2])), size=(60, 60))
+    refused(InputError, next, iter(NeighborLoader(few, [2], [55, 3], batch_size=2)))
+
+
+def test_seeds_for_a_store_of_the_users():
+    """As of other data: PyG takes a mask of NumPy's for nodes 0 and 1."""
+    stores = pair_of(tuple(torch.randint(0, 50, (2, 400))))
+    mask = np.arange(50) >= 40
+    for seeds in (mask, mask.tolist(), torch.from_numpy(mask), list(range(40, 50)), np.arange(40, 50)):
+        assert NeighborLoader(stores, [2], seeds, batch_size=10)(range(10)).n_id[:10].tolist() == list(range(40, 50))
+    for seeds in (None, mask.astype(np.uint8), mask[1:], np.array([5.5]), "zz", slice(3), {1, 2}, [None], [2**63]):
+        refused(UsageError, NeighborLoader, stores, [2], seeds)
+    refused(UsageError, NeighborLoader, stores, [2], torch.arange(5), input_id=torch.arange(4))
+    refused(UsageError, NeighborLoader, stores, [2], torch.arange(2), input_id=["a", "b"])
+
+
+def changed(output, **fields):
+    """A sample with other values."""
+    for name, value in fields.items():
+        setattr(output, name, value)
+    return output
+
+
+@pytest.mark.parametrize(
+    ("transform", "error"),
+    [
+        (lambda output: None, "must return a SamplerOutput, got NoneType"),
+        (lambda output: changed(output, node=torch.cat([output.node, torch.tensor([10**12])])), "nodes of 'node' from 0 to"),
+        (lambda output: changed(output, node=output.node - 1), "nodes of 'node' from -1"),
+        (lambda output: changed(output, edge=output.edge + 400), "edges node/to/node from"),
+        (lambda output: changed(output, node=output.node.float()), "no int64 vector"),
+    ],
+)
+def test_what_a_transform_of_samples_returns(transform, error):
+    data = Data(x=torch.ones(50, 2), edge_index=torch.randint(0, 50, (2, 400)))
+    loader = NeighborLoader(data, [3], torch.arange(50), transform_sampler_output=transform)
+    assert error in refused(UsageError, next, iter(loader))
+
+
+def test_a_transform_of_samples_that_returns_a_type_of_its_own():
+    def transform(output):
+        output.node["editor"] = torch.arange(3)
+        return output
+
+    data = typed_data()
+    assert "'editor'" in refused(UsageError, next, iter(NeighborLoader(data, [2], "paper", transform_sampler_output=transform)))
 
 
 def test_a_plan_for_features_of_a_store_of_the_users():
@@ -252,9 +337,12 @@ def test_labels_of_another_length(recwarn):
     assert not recwarn.list
     data.y = data.y[:-1]
     NeighborLoader(data, [2])
-    (warning,) = recwarn.list
-    assert_in_table(str(warning.message))
-    assert warning.filename == __file__
+    data.edge_attr = torch.ones(3, 2)
+    NeighborLoader(data, [2])
+    for warning, name in zip(recwarn.list, ("y", "y", "edge_attr"), strict=True):
+        assert str(warning.message).startswith(f"{name} has")
+        assert_in_table(str(warning.message))
+        assert warning.filename == __file__
 
 
 def test_more_neighbours_than_a_draw_reaches(monkeypatch):

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 import penstock
 from penstock.cli import run
-from penstock.errors import UsageError
+from penstock.errors import InputError, UsageError
 from penstock.feed import NeighborLoader
 from penstock.sources import csv_table
 from penstock.store import Store, ingest
@@ -295,3 +295,9 @@ def test_nan_features_and_nan_loss(tmp_path, capfd):
     refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
     ingest(data, tmp_path / "store", allow_nan=True)
     said(capfd, "train", tmp_path / "store", "--out", tmp_path / "run", *TRAIN)
+
+
+def test_an_attribute_called_id(tmp_path):
+    data = make_data()
+    data.id = torch.arange(400)
+    refused(InputError, penstock.ingest, data, tmp_path / "store")
