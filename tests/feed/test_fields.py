@@ -158,7 +158,7 @@ def test_ids_of_the_seeds_of_a_store(tmp_path):
     mask = torch.zeros(store.num_nodes["paper"], dtype=torch.bool)
     mask[5:9] = True
     for given in (torch.arange(mask.numel()), torch.arange(3)):
-        with pytest.raises(UsageError, match=r"input_id must have an entry for each of the input nodes, got \["):
+        with pytest.raises(UsageError, match=f"for each of the 4 input nodes, got {len(given)}"):
             NeighborLoader(store, [2], input_nodes=("paper", mask), input_id=given)
     with pytest.raises(UsageError, match=r"input_id must be a vector of whole numbers, got torch.float32 \[4\]"):
         NeighborLoader(store, [2], input_nodes=("paper", mask), input_id=torch.rand(4))

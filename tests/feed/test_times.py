@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 import penstock
 from penstock.cache.presample import reads_again
 from penstock.errors import NotSupportedError, StateError, UsageError
-from penstock.feed import NeighborLoader
+from penstock.feed import LinkNeighborLoader, NeighborLoader
 from penstock.feed.fit.profile import take_profile
 from penstock.feed.setup.choices import workload_of
 from penstock.records import EDGE, NODE
@@ -57,6 +57,41 @@ def test_data(is_sorted, level):
         assert torch.equal(batch.seed_time, data.time[seeds] if level == "node" else 10 * seeds)
     assert loader.stats().time_bytes == 8 * 3000
     assert digests(NeighborLoader(data, **options)) == digests(NeighborLoader(data, **options, disjoint=True))
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "last"])
+@pytest.mark.parametrize("level", ["node", "edge"])
+def test_what_came_at_that_very_time_is_too_late(level, strategy):
+    """By the strict rule: the samples of seeds that look a moment earlier, under the times that were given."""
+    data = timed_data(level)
+    options = dict(options_of(level), temporal_strategy=strategy, temporal_rule="<")
+    moments = data.time if level == "node" else options["input_time"]
+    earlier = NeighborLoader(data, **options_of(level) | {"temporal_strategy": strategy, "input_time": moments - 1})
+    num_edges = 0
+    for batch, expected in zip(NeighborLoader(data, **options), earlier, strict=True):
+        assert torch.equal(batch.seed_time, expected.seed_time + 1)
+        assert torch.equal(batch.n_id, expected.n_id)
+        assert torch.equal(batch.edge_index, expected.edge_index)
+        num_edges += batch.num_edges
+    assert num_edges > 0
+    far = options | {"input_time": np.full(300, np.iinfo(np.int64).min)}
+    with pytest.raises(UsageError, match="before which int64 has none"):
+        NeighborLoader(data, **far)
+
+
+def test_links_do_not_see_themselves(caplog):
+    """Nor their reverses, nor what else came at the moment; without a word of what a model might see."""
+    data, random = homogeneous_data(), torch.Generator().manual_seed(3)
+    data.edge_time = torch.randint(0, 50, (data.num_edges,), generator=random)
+    given = dict(num_neighbors=[-1, -1], batch_size=50, time_attr="edge_time", edge_label_time=data.edge_time)
+    for rule, sees in (("<", False), ("<=", True)):
+        caplog.clear()
+        for batch in LinkNeighborLoader(data, **given, temporal_rule=rule):
+            of_links = batch.edge_label_time[batch.batch[batch.edge_index[1]]]
+            assert (batch.edge_time <= of_links).all()
+            assert bool((batch.edge_time == of_links).any()) == sees
+            assert torch.equal(batch.edge_label_time, data.edge_time[batch.input_id])
+        assert ("links that a batch asks about" in caplog.text) == sees
 
 
 def test_last_takes_the_latest():

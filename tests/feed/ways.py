@@ -107,6 +107,13 @@ WAYS = {
         changes=(({"temporal_strategy": "uniform"}, "temporal_strategy: 'last' then, 'uniform' now"),),
         **TIMES,
     ),
+    "earlier": Way(
+        plain=BY_EDGE | {"temporal_rule": "<"},
+        typed={"time_attr": "edge_time", "input_time": torch.arange(200) << 40, "temporal_rule": "<"},
+        links={"time_attr": "edge_time", "edge_label_time": OF_LINKS, "temporal_rule": "<"},
+        changes=(({"temporal_rule": "<="}, "temporal_rule: '<' then, None now"),),
+        **TIMES,
+    ),
     "shared": Way(
         plain={"shared_draws": 3},
         says="shared_draws: 3 then, ",

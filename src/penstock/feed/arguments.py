@@ -26,7 +26,7 @@ from penstock.order.split import SplitOrder
 from penstock.records import EdgeType
 from penstock.sample.neighbor import NeighborSampler, check_ids
 from penstock.sample.seeds import NodeSeeds, SeedSet
-from penstock.sample.times import Timestamps, as_moments
+from penstock.sample.times import Timestamps, as_moments, check_moments
 
 logger = logging.getLogger("penstock")
 
@@ -34,6 +34,8 @@ Choose = Callable[[Input, Timestamps | None], SeedSet]
 """Chooses the seeds of a loader: (what it loads from, times where it samples by time) -> the set."""
 
 STRATEGIES = ("uniform", "last")
+RULES = ("<=", "<")
+"""What is in time for a seed: by its time and that of the seed."""
 
 
 def choose_order(order: Order | str | None, options: LoaderOptions, source: Input, seeds: SeedSet, seed: int) -> Order:
@@ -83,6 +85,13 @@ def check_strategy(temporal_strategy: str) -> str:
     return temporal_strategy
 
 
+def check_rule(temporal_rule: str) -> bool:
+    """Return whether what came at the time of a seed is too late for it."""
+    if temporal_rule not in RULES:
+        raise UsageError(f"temporal_rule must be one of {', '.join(RULES)}; got {temporal_rule!r}")
+    return temporal_rule == "<"
+
+
 def check_shared_draws(shared_draws: bool | int) -> int:
     """Return how many batches in a row draw by the same numbers; 0: each list of each batch draws by its own."""
     if not isinstance(shared_draws, (bool, int, np.integer)) or shared_draws < 0:
@@ -117,9 +126,11 @@ def with_moments(seeds: NodeSeeds, input_time: Any, times: Timestamps | None) ->
             raise UsageError("input_time needs time_attr, the attribute that says when nodes or edges came")
         return seeds
     if input_time is None:
-        return replace(seeds, times=times.of_seeds(seeds.node_type, seeds.ids))
-    given = as_numbers(input_time.cpu() if isinstance(input_time, torch.Tensor) else input_time, "input_time")
-    return replace(seeds, times=as_moments(given, seeds.ids.size))
+        moments = times.of_seeds(seeds.node_type, seeds.ids)
+    else:
+        given = as_numbers(input_time.cpu() if isinstance(input_time, torch.Tensor) else input_time, "input_time")
+        moments = as_moments(given, seeds.ids.size)
+    return replace(seeds, times=check_moments(moments, times), is_strict=times.is_strict)
 
 
 def as_fanouts(num_neighbors: Any, edge_types: list[EdgeType]) -> Any:

@@ -20,7 +20,7 @@ from penstock.feed.inputs.base import IDS_GIVEN, as_numbers, as_seed_ids, edge_t
 from penstock.feed.links import Ends, FieldLabels, GivenEnds, LinkSeeds
 from penstock.records import EdgeType, Graph
 from penstock.sample.negatives import Candidates, Negatives, adjacency_of, make_adjacency, make_candidates
-from penstock.sample.times import Timestamps, as_moments
+from penstock.sample.times import Timestamps, as_moments, check_moments
 
 logger = logging.getLogger("penstock")
 
@@ -67,7 +67,8 @@ def choose_links(
     left_out = choose_left_out(source.graph, edge_type, exclude_links)
     if bidirectional:
         _check_reverses(source.graph, edge_type, left_out)
-    if not left_out and (are_all or _are_edges(source.graph, edge_type, ends)):
+    shows_links = not left_out and not (times is not None and times.is_strict)
+    if shows_links and (are_all or _are_edges(source.graph, edge_type, ends)):
         _warn_of_leaks()
     negatives = None
     if neg_sampling is not None:
@@ -79,6 +80,7 @@ def choose_links(
         labels=_labels(edge_label, len(ends), neg_sampling, partial(source.edge_field, edge_type) if are_all else None),
         input_ids=numbers if input_id is None else _input_ids(input_id, len(ends)),
         times=_moments(edge_label_time, len(ends), times),
+        is_strict=times is not None and times.is_strict,
         negatives=negatives,
         left_out=left_out,
     )
@@ -228,7 +230,7 @@ def _moments(edge_label_time: Any, num_links: int, times: Timestamps | None) -> 
     if edge_label_time is None:
         raise UsageError("'time_attr' is set and 'edge_label_time' is not set, when each link looks at the graph")
     given = edge_label_time.cpu() if isinstance(edge_label_time, torch.Tensor) else edge_label_time
-    return as_moments(as_numbers(given, "edge_label_time"), num_links, "edge_label_time", "link")
+    return check_moments(as_moments(as_numbers(given, "edge_label_time"), num_links, "edge_label_time", "link"), times)
 
 
 def _negatives(

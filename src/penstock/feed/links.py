@@ -181,6 +181,7 @@ class LinkSeeds:
         labels: [n, ...], or a field of the edges that the links are, or None.
         input_ids: int[n] or None: what the batch's `input_id` says; None for the position in the set.
         times: int64[n], when each looks at the graph, where samples are by time; else None.
+        is_strict: what came at that very time is too late.
         negatives: how negative links are drawn, if they are.
         left_out: (edge type, whether its edges run the other way): edges like those links are taken out of the sample.
     """
@@ -191,6 +192,7 @@ class LinkSeeds:
     labels: torch.Tensor | FieldLabels | None = None
     input_ids: np.ndarray | Elements | None = None
     times: np.ndarray | None = None
+    is_strict: bool = False
     negatives: Negatives | None = None
     left_out: Sequence[tuple[EdgeType, bool]] = ()
 
@@ -225,7 +227,8 @@ class LinkSeeds:
         nodes, first, second = self._seeds(sources, targets)
         owners, moments = np.concatenate([of_sources, of_targets]), None
         if times is not None:  # always disjoint
-            moments = self._by_type(times[of_sources], times[of_targets])
+            until = times - self.is_strict
+            moments = self._by_type(until[of_sources], until[of_targets])
         told: tuple[Any, ...] = self._told(positions, first, second, None if times is None else times[of_sources])
         return BegunLinks(nodes, moments, (input_id, *told), notes, left_out, owners)
 

@@ -44,7 +44,9 @@ class NeighborLoader(Loader):
         time_attr: node or edge attribute, whole numbers: when each came (an edge with its source). No edge of a seed's tree is later than
             the seed's time; trees are disjoint then (see `penstock.sample.times`). Read once. Types without it are always there.
         input_time: int64[num_seeds], the times of the seeds, which the batch then says (`seed_time`); default: those of the seeds as nodes.
-        temporal_strategy: "uniform", any of the edges that are not later, or "last", the latest of them.
+        temporal_strategy: "uniform", any of the edges in time, or "last", the latest of them.
+        temporal_rule: "<=": an edge at the time of the seed is in time, as in PyG. "<": it is too late, as for links that are edges, whose
+            own time would show them.
         neighbor_sampler: not supported, see `docs/compat.md`.
         **kwargs: torch's DataLoader's: batch_size, shuffle, drop_last, num_workers (threads), prefetch_factor, timeout, ...
         seed: of all randomness; default: torch's seed.
@@ -103,6 +105,7 @@ class NeighborLoader(Loader):
         *,
         input_id: torch.Tensor | None = None,
         custom_cls: Callable[[], Any] | None = None,
+        temporal_rule: str = "<=",
         seed: int | None = None,
         split: str | None = None,
         order: Order | str | None = None,
@@ -129,6 +132,7 @@ class NeighborLoader(Loader):
             subgraph_type=subgraph_type,
             disjoint=disjoint,
             temporal_strategy=temporal_strategy,
+            temporal_rule=temporal_rule,
             time_attr=time_attr,
             weight_attr=weight_attr,
             transform=transform,

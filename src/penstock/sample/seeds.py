@@ -92,12 +92,14 @@ class NodeSeeds:
         node_type, ids: theirs, int64[n].
         input_ids: int64[n] or None: what the batch's `input_id` says; None for the position in the set.
         times: int64[n], when each looks at the graph, where samples are by time; else None.
+        is_strict: what came at that very time is too late.
     """
 
     node_type: NodeType
     ids: np.ndarray
     input_ids: np.ndarray | None = None
     times: np.ndarray | None = None
+    is_strict: bool = False
 
     @property
     def node_types(self) -> tuple[NodeType, ...]:
@@ -112,7 +114,8 @@ class NodeSeeds:
         ids = np.ascontiguousarray(self.ids[positions], dtype=np.int64)
         times = None if self.times is None else self.times[positions]
         input_id = positions if self.input_ids is None else self.input_ids[positions]
-        return Begun({self.node_type: ids}, None if times is None else {self.node_type: times}, (input_id, times))
+        until = None if times is None else {self.node_type: times - self.is_strict}
+        return Begun({self.node_type: ids}, until, (input_id, times))
 
     def nodes(self) -> tuple[NodeType, np.ndarray]:
         """All of them."""
@@ -143,4 +146,9 @@ class NodeSeeds:
         """Their ids, what a batch says of them, and their times."""
         told = {"input_nodes": f"{self.node_type} {self.ids.size} {fingerprint(self.ids)}"}
         told |= {} if self.input_ids is None else {"input_id": fingerprint(self.input_ids)}
-        return told | ({} if self.times is None else {"input_time": fingerprint(self.times)})
+        return told | ({} if self.times is None else {"input_time": fingerprint(self.times)}) | rule_of(self)
+
+
+def rule_of(seeds: Any) -> dict[str, str]:
+    """What the description of seeds says of the rule by which edges are in time: nothing of the usual one."""
+    return {"temporal_rule": "<"} if seeds.is_strict else {}

@@ -38,12 +38,14 @@ class Timestamps:
         of_edges: edge type -> int[num_edges], likewise.
         name: what the user calls them, for messages.
         by_position: those of edges are in CSC order; else by the user's numbers of the edges.
+        is_strict: what came at the time of a seed is too late for it.
     """
 
     of_nodes: Mapping[NodeType, np.ndarray | Elements] = field(default_factory=dict)
     of_edges: Mapping[EdgeType, np.ndarray | Elements] = field(default_factory=dict)
     name: str = "time"
     by_position: bool = False
+    is_strict: bool = False
 
     def of_seeds(self, node_type: NodeType, seeds: np.ndarray) -> np.ndarray:
         """int64[n]: those of the seeds themselves; UsageError where they have none."""
@@ -135,6 +137,13 @@ def as_moments(values: np.ndarray, num_seeds: int, name: str = "input_time", own
     if fault := _fault(values, num_seeds, owner):
         raise UsageError(f"{name} {fault}")
     return values.astype(np.int64)
+
+
+def check_moments(moments: np.ndarray, times: Timestamps) -> np.ndarray:
+    """Return them, or raise UsageError where nothing can be before one."""
+    if times.is_strict and moments.size and moments.min() == np.iinfo(np.int64).min:
+        raise UsageError(f"temporal_rule='<': a seed's time is {moments.min()}, before which int64 has none: take a later one")
+    return moments
 
 
 def _fault(values: np.ndarray | Elements, count: int, owner: str) -> str:

@@ -48,6 +48,7 @@ def make_maker(
     weight_attr: str | None,
     time_attr: str | None,
     takes_last: bool,
+    is_strict: bool,
     shared_draws: int,
     walks: Walks | None,
     layer_wise: bool,
@@ -58,7 +59,7 @@ def make_maker(
     source.fields()  # refuses what does not fit the graph now rather than at the first batch
     if time_attr is not None and not isinstance(time_attr, str):
         raise UsageError(f"time_attr must be the name of an attribute, got {type(time_attr).__name__}")
-    times = None if time_attr is None else source.times(time_attr)
+    times = None if time_attr is None else dataclasses.replace(source.times(time_attr), is_strict=is_strict)
     if times is not None:
         check_times(source.graph, times)
     seeds = choose(source, times)

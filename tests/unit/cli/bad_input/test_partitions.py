@@ -2,6 +2,7 @@
 
 import json
 import socket
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -162,15 +163,16 @@ def test_groups_of_which_one_fails(parts, monkeypatch):
     )  # fmt: skip
     for name, value in vars(fake).items():
         monkeypatch.setattr(torch.distributed, name, value, raising=False)
-    refused(TierError, join, parts)
-    refused(NotAStoreError, join, parts / "nothing")
-    refused(StoreError, join, parts, host="203.0.113.1")
+    joined = partial(join, group=type("Group", (), {})())
+    refused(TierError, joined, parts)
+    refused(NotAStoreError, joined, parts / "nothing")
+    refused(StoreError, joined, parts, host="203.0.113.1")
     fake.other = 0, *other[1:]
-    refused(UsageError, join, parts)
+    refused(UsageError, joined, parts)
     fake.other = 1, "f" * 16, *other[2:]
-    assert f"process 1 has a part of partition {'f' * 16}, and process 0 of {digest}" in refused(TierError, join, parts)
+    assert f"process 1 has a part of partition {'f' * 16}, and process 0 of {digest}" in refused(TierError, joined, parts)
     fake.other = 1, digest, ("203.0.113.1", "7000"), bytes(32)
-    assert "process 0 is at 127.0.0.1, where no other machine reaches it" in refused(TierError, join, parts)
+    assert "process 0 is at 127.0.0.1, where no other machine reaches it" in refused(TierError, joined, parts)
 
 
 def test_parts_that_are_damaged(parts):
