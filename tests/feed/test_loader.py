@@ -174,6 +174,7 @@ def test_what_scripts_ask_a_loader():
     assert (len(loader.dataset), loader.drop_last, len(loader)) == (70, True, 2)
 
 
+@pytest.mark.filterwarnings("ignore:.* has .* entries for")
 def test_a_part_of_another_length():
     data = homogeneous_data()
     data.train_mask = data.train_mask[:20]

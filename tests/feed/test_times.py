@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 import penstock
 from penstock.cache.presample import reads_again
 from penstock.errors import NotSupportedError, StateError, UsageError
-from penstock.feed import LinkNeighborLoader, NeighborLoader
+from penstock.feed import LinkNeighborLoader, NeighborLoader, link_arguments
 from penstock.feed.fit.profile import take_profile
 from penstock.feed.setup.choices import workload_of
 from penstock.records import EDGE, NODE
@@ -86,6 +86,7 @@ def test_links_do_not_see_themselves(caplog):
     given = dict(num_neighbors=[-1, -1], batch_size=50, time_attr="edge_time", edge_label_time=data.edge_time)
     for rule, sees in (("<", False), ("<=", True)):
         caplog.clear()
+        link_arguments._warn_of_leaks.cache_clear()
         for batch in LinkNeighborLoader(data, **given, temporal_rule=rule):
             of_links = batch.edge_label_time[batch.batch[batch.edge_index[1]]]
             assert (batch.edge_time <= of_links).all()

@@ -154,6 +154,7 @@ def test_bad_weights_are_refused_with_the_edge(value, tmp_path):
         NeighborLoader(typed, [2], input_nodes="paper", weight_attr="edge_weight")
 
 
+@pytest.mark.filterwarnings("ignore:.* has .* entries for")
 def test_bad_names_and_shapes_are_refused(tmp_path):
     data = weighted_data()
     with pytest.raises(MissingFieldError, match=r"Data: edges have no field 'nope' to weigh them by; they have 'edge_attr', 'edge_weight'"):

@@ -20,6 +20,9 @@ def infer(
     ] = None,
     rows: Annotated[str, typer.Option(help="outputs: of the last layer, one number per class; hidden: what goes into it.")] = "outputs",
     store: Annotated[Path | None, typer.Option(help="Folder of the store. (default: where it was in training)")] = None,
+    inductive: Annotated[
+        bool, typer.Option("--inductive", help="STORE is another graph than that of the training, of the same types: of a day later.")
+    ] = False,
     batch_size: Annotated[int | None, typer.Option(help="Nodes per batch. (default: by the width of the rows)")] = None,
     host_memory: Annotated[
         str | None, typer.Option(help="A budget for the whole process, 2GiB; rows and neighbour lists then come from the disk.")
@@ -37,8 +40,8 @@ def infer(
 
     explain_bus_errors()
     made = infer_run(
-        run, out, rows=rows, store=store, batch_size=batch_size, host_memory=host_memory, spool=spool, num_workers=num_workers,
-        device=device, progress=make_progress(),
+        run, out, rows=rows, store=store, inductive=inductive, batch_size=batch_size, host_memory=host_memory, spool=spool,
+        num_workers=num_workers, device=device, progress=make_progress(),
     )  # fmt: skip
     show(made, lambda: as_text(made), as_json)
 

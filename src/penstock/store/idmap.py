@@ -59,6 +59,8 @@ class IdMap:
 
     def find(self, original_ids: Any) -> np.ndarray:
         """Return int64[n]: the node with each id, -1 where there is none."""
+        if isinstance(original_ids, (str, bytes)):
+            raise InputError(f"find takes a list of ids, got {original_ids!r:.60}: give [{original_ids!r:.60}]")
         if self._strings is None:
             return self._find_integers(original_ids)
         texts = original_ids if isinstance(original_ids, (pa.Array, pa.ChunkedArray)) else list(original_ids)

@@ -153,15 +153,13 @@ class _Features(ArrayInput):
         return store_weights(self._store, name)
 
 
-def read_training_data(store: Store | PartsStore, config: TrainConfig) -> TrainingData:
-    """Read a store for a run, or raise with what is missing."""
+def read_training_data(store: Store | PartsStore, config: TrainConfig, task: Task | None = None) -> TrainingData:
+    """Read a store for a run, or raise with what is missing. `task`: what was learnt from another store; labels and splits are left out
+    then, and `config` says the target."""
     graph = store.graph().without_edge_numbers()
     target = config.target or _type_with_labels(store)
     if target not in graph.num_nodes:
         raise UsageError(f"{argument('target', target)} is not a node type of {store.path}; it has {store.node_types}")
-    if "y" not in store.node_fields(target):
-        hint = f"ingest them, or choose another {argument('target')}"
-        raise MissingFieldError(f"{store.path}: node type '{target}' has no labels (field y); {hint}")
     if config.weight is not None:
         choose_weights({e: store.edge_fields(e) for e in store.edge_types}, config.weight, str(store.path))
     specs = _features(store)
@@ -172,7 +170,32 @@ def read_training_data(store: Store | PartsStore, config: TrainConfig) -> Traini
         raise UsageError(
             f"{argument('normalize', config.normalize)} comes too late for the features of {store.path}, which are aggregated: leave it out"
         )
-    split, names = config.split, store.split_names(target)
+    read = _read_labels(store, config.split, target, config.metric) if task is None else (np.empty(0, np.int64), {}, {}, task)
+    labels, parts, num_unlabelled, task = read
+    return TrainingData(
+        graph=graph,
+        target=target,
+        x={t: store.node_field("x", t) for t in specs},
+        labels=labels,
+        parts=parts,
+        num_unlabelled=num_unlabelled,
+        task=task,
+        bfloat16=frozenset(t for t, spec in specs.items() if spec.dtype == "bfloat16"),
+        split=config.split,
+        normalize=config.normalize,
+        aggregated=aggregated,
+        store=store,
+    )
+
+
+def _read_labels(
+    store: Store | PartsStore, split: str | None, target: NodeType, metric: str
+) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, int], Task]:
+    """(labels, parts, num_unlabelled, task) of `TrainingData`."""
+    if "y" not in store.node_fields(target):
+        hint = f"ingest them, or choose another {argument('target')}"
+        raise MissingFieldError(f"{store.path}: node type '{target}' has no labels (field y); {hint}")
+    names = store.split_names(target)
     if not names:
         raise no_split(store.path, target)
     if split is not None and split not in names:
@@ -183,23 +206,10 @@ def read_training_data(store: Store | PartsStore, config: TrainConfig) -> Traini
     parts = {part: _part(store, part, split, target) for part in ("train", "val", "test")}
     if parts["train"].size == 0:
         raise MissingFieldError(f"{store.path}: split {split or 'default'!r} of '{target}' has no train nodes")
-    task = define_task(labels, parts["train"], config.metric, of_target, y.properties.get("num_classes"))
+    task = define_task(labels, parts["train"], metric, of_target, y.properties.get("num_classes"))
     labelled = {part: has_label(labels, ids, task.num_outputs) for part, ids in parts.items()}
     parts |= {part: parts[part][mask] for part, mask in labelled.items() if not mask.all()}
-    return TrainingData(
-        graph=graph,
-        target=target,
-        x={t: store.node_field("x", t) for t in specs},
-        labels=labels,
-        parts=parts,
-        num_unlabelled={part: int((~mask).sum()) for part, mask in labelled.items()},
-        task=task,
-        bfloat16=frozenset(t for t, spec in specs.items() if spec.dtype == "bfloat16"),
-        split=split,
-        normalize=config.normalize,
-        aggregated=aggregated,
-        store=store,
-    )
+    return labels, parts, {part: int((~mask).sum()) for part, mask in labelled.items()}, task
 
 
 def _features(store: Store | PartsStore) -> dict[NodeType, ArraySpec]:

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from penstock.errors import MissingFileError, NotSupportedError, UsageError, argument
+from penstock.errors import MissingFileError, NotSupportedError, StateError, UsageError, argument
 from penstock.inference.needed import find_needed
 from penstock.inference.shelves import working_folder
 from penstock.inference.whole_graph import apply
 from penstock.kernels._triton import tensor_device
 from penstock.partition import is_partition
 from penstock.plan import make_plan
+from penstock.records import NodeType
 from penstock.store import Progress, Quiet, Store
 from penstock.store.progress import hearing, stage
 from penstock.store.results import result_file
@@ -34,6 +35,7 @@ from penstock.train.inference import source_of, steps_of
 from penstock.train.models import GNN
 from penstock.train.run import CHECKPOINT
 from penstock.train.tables import Columns, write_table
+from penstock.train.task import Task
 from penstock.train.typed_models import TypedGNN
 
 ROWS = ("outputs", "hidden")
@@ -45,6 +47,7 @@ def infer_run(
     *,
     rows: str = "outputs",
     store: str | os.PathLike[str] | None = None,
+    inductive: bool = False,
     batch_size: int | None = None,
     host_memory: str | int | None = None,
     spool: str | int | None = None,
@@ -59,7 +62,10 @@ def infer_run(
         out: file; None: `outputs.npy` or `hidden.npy` in the folder of the run. An `.npy` holds float32[num_nodes, width], whose row i is
             that of node i of the store; a `.parquet` the user's `id` of each node, and a list column `outputs` or `hidden`.
         rows: "outputs": of the last layer, before any softmax; "hidden": of the layer before it, embeddings.
-        store: where it is, if not where it was in training.
+        store: where it is, if not where it was in training; with `inductive` another one.
+        inductive: the store need not be that of the training, but of the same types, features and width of features: of a day later, for
+            instance. It needs no labels. Rows that nodes learnt in place of features are theirs by your ids, where there are any, for which
+            the store of the training must be in its place; nodes that it had not get the mean of these rows.
         batch_size, num_workers: as of `penstock.infer`.
         host_memory, spool: a budget for the whole process, and for rows on the disk (see `Plan`).
         device: where the model computes.
@@ -72,7 +78,7 @@ def infer_run(
     if rows not in ROWS:
         raise UsageError(f"{argument('rows')} must be one of {', '.join(ROWS)}; got {rows!r}")
     folder, progress = Path(run), progress or Quiet()
-    data, model, epoch = _learnt(folder, store)
+    data, model, epoch = _learnt(folder, store, progress, is_inductive=inductive)
     path, ending = result_file(folder / f"{rows}.npy" if out is None else out, "out", (".npy", ".parquet"))
     model = model.to(tensor_device(device) if device != "cpu" else device)
     steps = steps_of(model, data.graph, data.prepare)
@@ -122,23 +128,85 @@ def _write_table(ending: str, name: str, data: TrainingData, progress: Progress,
         write_table(aside, ending, len(made), columns, data.store, data.target, made[:1].nbytes)
 
 
-def _learnt(folder: Path, store: str | os.PathLike[str] | None) -> tuple[TrainingData, GNN | TypedGNN, int | None]:
+def _learnt(
+    folder: Path, store: str | os.PathLike[str] | None, progress: Progress, *, is_inductive: bool
+) -> tuple[TrainingData, GNN | TypedGNN, int | None]:
     """(what a run was trained on, its model with the weights that were best by val, of which epoch; None: the last weights)."""
     file = folder / CHECKPOINT
     if not file.exists():
         raise MissingFileError(f"{folder} holds no run: give the folder of one (made by `penstock train`)")
     state = checkpoint.load(file, is_mapped=True)
     config = TrainConfig.from_dict(state["config"])
+    trained_on = config.store
+    if store is None and not os.path.exists(trained_on):
+        raise MissingFileError(
+            f"{trained_on}, the store that {folder} was trained on, is not there: say where it is by {argument('store')}"
+        )
     config = config if store is None else replace(config, store=os.fspath(store))
     if is_partition(config.store):
         raise NotSupportedError(f"{config.store} is a partition: give the store that it was cut from, {argument('store')}")
     opened = Store.open(config.store)
-    if state.get("cut_from") != opened.digest:  # of a run over parts
-        checkpoint.check_store(state, folder, opened)
-    data = read_training_data(opened, config)
+    is_other = opened.digest not in (state.get("cut_from"), state.get("store", opened.digest))
+    if is_other and not is_inductive:
+        raise StateError(
+            f"{folder} was trained on a store of digest {state['store']}, {opened.path} has {opened.digest}: put that one back, or say "
+            f"{argument('inductive', True)} to apply the model to another graph"
+        )
+    task = None
+    if is_other and "task" in state:  # runs of before have none, and take it from labels
+        task, config = Task(**state["task"]), replace(config, target=state["target"])
+    data = read_training_data(opened, config, task)
     with torch.device("meta"):
         model = data.make_model(config)
     with checkpoint.damage_said(file):
         best = state["best"]
-        model.load_state_dict(best["model"] or state["model"], assign=True)  # learnt rows stay in the file
+        weights = best["model"] or state["model"]
+        if is_other:
+            weights = _carried_over(weights, model, data, folder, trained_on, state["store"], progress)
+        model.load_state_dict(weights, assign=True)  # learnt rows stay in the file
         return data, model, best["epoch"] + 1 if best["model"] else None
+
+
+def _carried_over(
+    weights: dict[str, torch.Tensor],
+    model: GNN | TypedGNN,
+    data: TrainingData,
+    folder: Path,
+    trained_on: str,
+    digest: str,
+    progress: Progress,
+) -> dict[str, torch.Tensor]:
+    """The weights of a run for a model of another store; StateError where they do not fit it."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    learnt = {names[model.table(t).weight]: t for t in data.without_features}
+    here = {name: list(tensor.shape)[name in learnt :] for name, tensor in model.state_dict().items()}
+    there = {name: list(tensor.shape)[name in learnt :] for name, tensor in weights.items()}
+    if here != there:
+        name = next(name for name in (*here, *there) if here.get(name) != there.get(name))
+        raise StateError(
+            f"the model of {folder} does not fit {data.store.path}, which has other types, features or classes than the store of the "
+            f"training: {name} is {there.get(name, 'not')} there, {here.get(name, 'not')} here"
+        )
+    if learnt:
+        before = Store.open(trained_on) if os.path.exists(trained_on) else None
+        if before is None or before.digest != digest:
+            types = ", ".join(repr(t) for t in learnt.values())
+            raise StateError(
+                f"nodes of {types} have learnt rows, which are theirs by the ids in the store of the training: put it back to {trained_on}"
+            )
+        for name, node_type in learnt.items():
+            weights = weights | {name: _rows_of(weights[name], before, data.store, node_type, progress)}
+    return weights
+
+
+def _rows_of(rows: torch.Tensor, before: Store, now: Any, node_type: NodeType, progress: Progress) -> torch.Tensor:
+    """float32[num_nodes, width]: the rows that nodes of a type learnt, for those of another store, who are the same by their ids."""
+    numbers = np.arange(now.num_nodes[node_type])
+    if before.has_original_ids(node_type):
+        numbers = before.find(now.original_ids(numbers, node_type), node_type)
+    is_known = (numbers >= 0) & (numbers < len(rows))
+    found = rows.mean(0).repeat(numbers.size, 1)
+    found[torch.from_numpy(is_known)] = rows[torch.from_numpy(numbers[is_known])]
+    if num_new := int((~is_known).sum()):
+        progress.note(f"{num_new:,} of {numbers.size:,} nodes of '{node_type}' are new: each gets the mean of the rows that were learnt")
+    return found

@@ -12,7 +12,7 @@ import os
 import time
 from collections import deque
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -410,7 +410,9 @@ class _Run:
     def _state(self) -> dict[str, Any]:
         loaders, (random, *others) = zip(*self.ranks.gather((self.loader.state_dict(), self.learner.random_state())), strict=True)
         state = {
-            "config": self.config.as_dict(),
+            "config": self.config.as_dict() | {"store": os.path.abspath(self.config.store)},  # for who looks for it from another folder
+            "task": asdict(self.data.task),
+            "target": self.data.target,
             **self.learner.state(),
             **random,
             "others": others,
