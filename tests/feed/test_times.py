@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 import penstock
 from penstock.cache.presample import reads_again
@@ -13,6 +13,7 @@ from penstock.feed import LinkNeighborLoader, NeighborLoader, link_arguments
 from penstock.feed.fit.profile import take_profile
 from penstock.feed.setup.choices import workload_of
 from penstock.records import EDGE, NODE
+from penstock.sample import times
 from penstock.store import ingest
 from tests.feed.inputs import check_homogeneous, check_typed, digests, homogeneous_data, typed_data
 
@@ -286,3 +287,17 @@ def test_times_are_read_once():
     expected = [batch.seed_time.tolist() for batch in loader.beside(seeds)]
     data.time.zero_()
     assert [batch.seed_time.tolist() for batch in loader.beside(seeds)] == expected
+
+
+def test_times_of_nodes_where_edges_have_some_too(tmp_path, caplog):
+    """In a store both may be called "time": what is meant is said."""
+    data = HeteroData(
+        {"a": {"time": torch.arange(9)}, ("a", "to", "a"): {"edge_index": torch.randint(0, 9, (2, 50)), "time": torch.arange(50)}}
+    )
+    store = ingest(data, tmp_path / "store")
+    for name in ("time", "edge_time"):
+        caplog.clear()
+        times._warn_of_two.cache_clear()
+        loader = NeighborLoader(store, [2], "a", time_attr=name, input_time=torch.arange(9))
+        assert len(loader._maker.times.of_nodes) == (name == "time")
+        assert ("time_attr='edge_time' means those" in caplog.text) == (name == "time")

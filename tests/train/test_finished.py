@@ -2,6 +2,8 @@
 
 import json
 import math
+import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +13,7 @@ import torch
 
 import penstock
 from penstock.cli import run as command
+from penstock.errors import StateError
 from penstock.inference import shelves
 from penstock.train import TrainConfig, infer_run, tables, train
 from tests.train.stores import make_bare_store, make_data, make_store, make_typed_store
@@ -131,3 +134,60 @@ def test_the_best_weights_are_taken(tmp_path):
     assert made["epoch"] == result.best_epoch + 1
     rows, y, test = np.load(tmp_path / "rows.npy"), np.array(store.node_field("y")), np.array(store.split("test"))
     assert float((rows[test].argmax(1) == y[test]).mean()) == pytest.approx(result.test)
+
+
+def ingest_day(folder, ids, shops, *, is_labelled=True, width=3):
+    """A store of people by name, and of shops, which have no table and learn rows; features and where they buy follow from names."""
+    folder.mkdir()
+    numbers = np.array([int(one[1:]) for one in ids])
+    features = np.stack([numbers % 2, *[numbers % 3] * (width - 1)], axis=1).astype(np.float32)
+    pq.write_table(
+        pa.table({"id": ids, "x": list(features), "y": numbers % 2, "part": np.where(numbers % 5 == 0, "val", "train")}),
+        folder / "people.parquet",
+    )
+    where = [shops[number * turn % len(shops)] for number in numbers for turn in (1, 3)]
+    pq.write_table(pa.table({"src": where, "dst": np.repeat(ids, 2)}), folder / "buys.parquet")
+    people = {"files": folder / "people.parquet", "id": "id", "fields": {"x": "x"}}
+    people |= {"fields": {"x": "x", "y": "y"}, "split": "part"} if is_labelled else {}
+    described = {"nodes": {"person": people}, "edges": {"shop__sells__person": {"files": folder / "buys.parquet"}}}
+    return penstock.ingest(described, folder / "store")
+
+
+def test_another_day(tmp_path):
+    """The rows of those who were there, over the graph as it is now: in another order, and among shops that come before all others."""
+    ids, shops = [f"p{i}" for i in range(60)], [f"s{i}" for i in range(5)]
+    first = ingest_day(tmp_path / "first", ids, shops)
+    train(TrainConfig(store=str(first.path), **SETTINGS), tmp_path / "run")
+    infer_run(tmp_path / "run", tmp_path / "first.npy")
+    before, said = np.load(tmp_path / "first.npy"), []
+    for is_labelled in (True, False):
+        second = ingest_day(tmp_path / f"second-{is_labelled}", [*ids[::-1], "p70"], [*shops, "a0"], is_labelled=is_labelled)
+        with pytest.raises(StateError, match="or say inductive=True to apply the model to another graph"):
+            infer_run(tmp_path / "run", tmp_path / "rows.npy", store=second.path)
+        heard = SimpleNamespace(note=said.append, begin=lambda *_: None, advance=lambda _: None, end=lambda: None)
+        infer_run(tmp_path / "run", tmp_path / f"{is_labelled}.parquet", store=second.path, inductive=True, progress=heard)
+        table = pq.read_table(tmp_path / f"{is_labelled}.parquet")
+        rows = dict(zip(table["id"].to_pylist(), np.stack(table["outputs"].to_numpy()), strict=True))
+        alike = [i for i in range(60) if (i * 1) % 6 == i % 5 and (i * 3) % 6 == (i * 3) % 5]  # who buys where they did
+        assert len(alike) == 4
+        for i in alike:
+            assert np.allclose(rows[f"p{i}"], before[i], atol=1e-6)
+        assert "p70" in rows
+    assert said.count("1 of 6 nodes of 'shop' are new: each gets the mean of the rows that were learnt") == 2
+
+
+def test_another_store_that_does_not_fit(tmp_path):
+    ids, shops = [f"p{i}" for i in range(60)], [f"s{i}" for i in range(5)]
+    first = ingest_day(tmp_path / "first", ids, shops)
+    train(TrainConfig(store=str(first.path), **SETTINGS), tmp_path / "run")
+    wider = ingest_day(tmp_path / "wider", ids, shops, width=4)
+    with pytest.raises(StateError, match=r"has other types, .*: inputs.person.weight is \[8, 3\] there, \[8, 4\] here"):
+        infer_run(tmp_path / "run", store=wider.path, inductive=True)
+    with pytest.raises(penstock.errors.UsageError, match="target='person' is not a node type of"):
+        infer_run(tmp_path / "run", store=make_store(tmp_path / "plain").path, inductive=True)
+    second = ingest_day(tmp_path / "second", [*ids, "p70"], shops)
+    shutil.rmtree(first.path)
+    with pytest.raises(StateError, match="nodes of 'shop' have learnt rows"):
+        infer_run(tmp_path / "run", store=second.path, inductive=True)
+    with pytest.raises(penstock.errors.MissingFileError, match=r"the store that .* was trained on, is not there"):
+        infer_run(tmp_path / "run")

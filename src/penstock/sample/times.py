@@ -6,6 +6,8 @@ Invariant: lists stay where they are; what is sampled says positions in them, wh
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +21,8 @@ from penstock.store import Store
 from penstock.store.budget import require_room
 from penstock.store.fingerprint import fingerprint
 from penstock.store.tiers import Elements
+
+logger = logging.getLogger("penstock")
 
 PYG_NAMES = {"edge_time": "time"}
 """What PyG calls a field of a store."""
@@ -74,6 +78,9 @@ def choose_times(
     names = (name, stored.get(name, name))
     of_edges = {edge_type: found for edge_type, fields in edges.items() if (found := next((n for n in names if n in fields), None))}
     if of_nodes and name in stored.values():
+        if of_edges:
+            pyg_name = next(known for known, field in stored.items() if field == name)
+            _warn_of_two(name, ", ".join(of_nodes), ", ".join("/".join(e) for e in of_edges), pyg_name)
         of_edges = {}
     if of_nodes and of_edges:
         raise UsageError(f"time_attr={name!r}: both nodes and edges have it, and it can mean one only: give one of them another name")
@@ -82,6 +89,14 @@ def choose_times(
         have = f"; they have {', '.join(there)}" if there else ""
         raise MissingFieldError(f"{source}: neither nodes nor edges have a field {name!r} to say when they came{have}")
     return of_nodes, of_edges
+
+
+@functools.cache
+def _warn_of_two(name: str, nodes: str, edges: str, pyg_name: str) -> None:
+    logger.warning(
+        "time_attr=%r means the times of nodes (%s): edges with some of their own (%s) may be later than a seed; time_attr=%r means those",
+        name, nodes, edges, pyg_name,
+    )  # fmt: skip
 
 
 def store_times(store: Store, name: str) -> Timestamps:

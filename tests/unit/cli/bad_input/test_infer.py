@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,7 +25,7 @@ from penstock.errors import (
 )
 from penstock.train import TrainConfig, infer_run, train
 from tests.refusals import refused
-from tests.train.stores import make_data
+from tests.train.stores import make_bare_store, make_data
 
 SIZES = {"in_channels": 4, "hidden_channels": 8, "num_layers": 3}
 
@@ -200,6 +202,14 @@ def test_runs(tmp_path):
     assert "must be one of outputs, hidden" in refused(UsageError, infer_run, tmp_path / "run", out, rows="all")
     other = penstock.ingest(make_data(num_nodes=300), tmp_path / "other")
     assert "was trained on a store of digest" in refused(StateError, infer_run, tmp_path / "run", out, store=other.path)
+    wider = penstock.ingest(make_data(num_classes=5), tmp_path / "wider")
+    assert "does not fit" in refused(StateError, infer_run, tmp_path / "run", out, store=wider.path, inductive=True)
+    bare = make_bare_store(tmp_path / "bare")
+    train(replace(config, store=str(bare.path)), tmp_path / "learnt")
+    shutil.rmtree(bare.path)
+    assert "is not there: say where" in refused(MissingFileError, infer_run, tmp_path / "learnt", out)
+    sparser = penstock.ingest(Data(edge_index=data.edge_index[:, 2:], num_nodes=400), tmp_path / "sparser")
+    assert "learnt rows" in refused(StateError, infer_run, tmp_path / "learnt", out, store=sparser.path, inductive=True)
     penstock.partition.partition_store(store.path, tmp_path / "parts", 2)
     assert "is a partition" in refused(NotSupportedError, infer_run, tmp_path / "run", out, store=tmp_path / "parts")
     (tmp_path / "run" / "checkpoint.pt").write_bytes(b"nothing")
