@@ -292,7 +292,10 @@ def test_times_are_read_once():
 def test_times_of_nodes_where_edges_have_some_too(tmp_path, caplog):
     """In a store both may be called "time": what is meant is said."""
     data = HeteroData(
-        {"a": {"time": torch.arange(9)}, ("a", "to", "a"): {"edge_index": torch.randint(0, 9, (2, 50)), "time": torch.arange(50)}}
+        {
+            "a": {"num_nodes": 9, "time": torch.arange(9)},
+            ("a", "to", "a"): {"edge_index": torch.randint(0, 9, (2, 50)), "time": torch.arange(50)},
+        }
     )
     store = ingest(data, tmp_path / "store")
     for name in ("time", "edge_time"):
