@@ -23,7 +23,7 @@ def assign_metis(graph: Graph, num_parts: int, *, train: Mapping[NodeType, np.nd
 
     Returns:
         node type -> int16[num_nodes].
-    Cost: 48 bytes an edge and more, for METIS holds copies: for graphs that fit into memory several times.
+    Cost: 110 bytes an edge, for METIS holds copies: for graphs that fit into memory many times.
     Source: Karypis and Kumar 1998; constraints: Zheng et al. 2022 (DistDGLv2), 5.3.
     """
     metis: Any = load_metis()

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import UsageError, argument
-from penstock.partition.methods import MAX_PARTS, assign, check_choice
+from penstock.partition.methods import MAX_PARTS, assign, check_choice, most_bytes
 from penstock.partition.quality import measure
 from penstock.partition.trainers import assign_trainers
 from penstock.partition.writer import refuse_existing, write_parts
 from penstock.store import Store
+from penstock.store.budget import format_bytes, require_room
 from penstock.store.progress import Progress, Quiet
 
 
@@ -63,7 +64,9 @@ def partition_store(
         of = f"{num_parts} parts{f' and {num_train} train nodes' * bool(num_train)}"
         raise UsageError(f"{argument('trainers_per_part')} must lie in [1, {most}] for {of}, got {trainers_per_part!r}")
     started = time.perf_counter()
-    progress.note(f"choosing owners by {method}")
+    num_bytes, frugal = most_bytes(graph, method), argument("method", "ldg")
+    require_room(num_bytes, argument("method", method), f"take {frugal}" if method == "metis" else "take more memory")
+    progress.note(f"choosing owners by {method}, in about {format_bytes(num_bytes)} of memory")
     owners = assign(graph, num_parts, method, train=train, seed=seed)
     took_s = time.perf_counter() - started
     quality = measure(graph, owners, num_parts, train)
