@@ -145,7 +145,7 @@ class TierContract:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(120)
             assert not thread.is_alive()
         self.check_all(arrays, batches, outs)
 
