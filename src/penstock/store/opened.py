@@ -197,6 +197,12 @@ class Store:
         entry = self._edge(edge_type)
         return CSC(self.map(entry.indptr), self.map(entry.indices), self.map(entry.edge_id) if entry.edge_id else None)
 
+    def edge_index(self, edge_type: EdgeType | None = None) -> np.ndarray:
+        """Return int64[2, num_edges], source and target of each edge, in the order of its fields: PyG's `edge_index`, 16 bytes an edge in
+        memory. None: of the only type."""
+        csc = self.csc(edge_type)
+        return np.stack([csc.indices.astype(np.int64), np.repeat(np.arange(csc.num_dst), np.diff(csc.indptr))])
+
     def graph(self) -> Graph:
         """Return the topology, memory-mapped: the lists of every edge type, in the order of the types."""
         return Graph(dict(self.num_nodes), {edge_type: self.csc(edge_type) for edge_type in self.edge_types}, self.is_homogeneous)

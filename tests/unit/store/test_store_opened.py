@@ -44,6 +44,17 @@ def typed(tmp_path_factory):
     return build(source, tmp_path_factory.mktemp("typed") / "store")[0]
 
 
+def test_edges_with_their_ends(store, typed):
+    """In the order of their fields."""
+    csc = store.csc()
+    for node in (0, 50, 99):
+        of_node = slice(csc.indptr[node], csc.indptr[node + 1])
+        assert np.array_equal(store.edge_index()[0, of_node], csc.indices[of_node])
+        assert (store.edge_index()[1, of_node] == node).all()
+    assert store.edge_index().dtype == np.int64
+    assert sorted(typed.edge_index(WRITES).T.tolist()) == [[0, 4], [2, 4]]
+
+
 def test_counts_types_and_repr(store, typed):
     assert (store.node_types, store.edge_types, store.is_homogeneous) == ([NODE], [EDGE], True)
     assert (dict(store.num_nodes), dict(store.num_edges)) == ({NODE: 100}, {EDGE: 500})
