@@ -179,9 +179,10 @@ def check_fanout_in_time(case, batch, edge_type, fanout, of_hop, nodes):
     assert ((targets >= nodes.start) & (targets < nodes.stop)).all()
     ends, times, of_target = case.graph.edge_index[edge_type][1], case.times_of(edge_type), of_type(batch, edge_type[2])
     seed_time, is_last = of_type(batch, case.seed_type).seed_time, case.options["temporal_strategy"] == "last"
+    is_in_time = torch.lt if case.options["temporal_rule"] == "<" else torch.le
     for node in range(nodes.start, nodes.stop):
         drawn, moment = numbers[targets == node], seed_time[of_target.batch[node]]
-        in_time = ((ends == of_target.n_id[node]) & (times <= moment)).nonzero().view(-1)
+        in_time = ((ends == of_target.n_id[node]) & is_in_time(times, moment)).nonzero().view(-1)
         if is_last and fanout >= 0:
             in_time = in_time[times[in_time].argsort(stable=True)][max(0, in_time.numel() - fanout) :]
         assert torch.isin(drawn, in_time).all(), f"{edge_type}: {times[drawn]} drawn, up to {moment}"
