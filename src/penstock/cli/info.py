@@ -97,7 +97,8 @@ def _fields(fields: dict[str, ArraySpec]) -> str:
         shape = list(spec.shape[1:]) or ""
         classes = f" ({spec.properties['num_classes']} classes{_names(spec)})" if "num_classes" in spec.properties else ""
         aggregated = f" (aggregated by {spec.properties['aggregated']})" if "aggregated" in spec.properties else ""
-        texts.append(f"{name} {spec.dtype}{shape}{classes}{aggregated}")
+        unit = f" ({spec.properties['unit']})" if "unit" in spec.properties else ""
+        texts.append(f"{name} {spec.dtype}{shape}{classes}{aggregated}{unit}")
     return f"  {', '.join(texts)}" if texts else ""
 
 

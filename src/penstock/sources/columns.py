@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute
 
 from penstock.errors import InputError, MissingFieldError, argument
-from penstock.sources.source import LABELS, Chunk, Column
+from penstock.sources.source import LABELS, Chunk, Column, Table
+from penstock.sources.time_units import TimeUnit, finest, unit_of
 
 pc: Any = pyarrow.compute
 """Its functions are made at run time, which type checkers cannot see."""
@@ -68,6 +69,7 @@ class Field:
         is_text: chunks hold pyarrow string arrays.
         dtype, row_shape: of the chunks' arrays; object for text.
         is_empty: the file has no value of it.
+        units: what each column counts that holds dates and times; () where none does. Values are converted to these.
     """
 
     name: str
@@ -76,11 +78,23 @@ class Field:
     dtype: np.dtype
     row_shape: tuple[int, ...]
     is_empty: bool = False
+    units: tuple[TimeUnit | None, ...] = ()
 
     @property
     def column(self) -> Column:
         """The field as a column of a table."""
-        return Column(name=self.name, dtype=self.dtype, row_shape=self.row_shape, is_empty=self.is_empty)
+        return Column(name=self.name, dtype=self.dtype, row_shape=self.row_shape, is_empty=self.is_empty, units=self.units)
+
+
+class ColumnsTable(Table):
+    """Fields of one file that has named columns; the base of such tables."""
+
+    _fields: dict[str, Field]
+
+    def count_in(self, name: str, units: tuple[TimeUnit | None, ...]) -> None:
+        """Have dates and times of a field converted to other units, which are no coarser."""
+        self._fields[name] = replace(self._fields[name], units=units)
+        self.columns = {**self.columns, name: replace(self.columns[name], units=units)}
 
 
 def resolve(request: Request, available: Sequence[str], file: str) -> tuple[str, ...]:
@@ -137,7 +151,7 @@ def is_text(arrow_type: pa.DataType) -> bool:
 
 
 def _numpy_dtype(arrow_type: pa.DataType, column: str, name: str, file: str) -> np.dtype:
-    if pa.types.is_temporal(arrow_type) or pa.types.is_null(arrow_type):  # null: no rows, or the first is refused
+    if unit_of(arrow_type) is not None or pa.types.is_null(arrow_type):  # null: no rows, or the first is refused
         return np.dtype(np.int64)
     if pa.types.is_boolean(arrow_type) or pa.types.is_integer(arrow_type) or pa.types.is_floating(arrow_type):
         return pa.array([], arrow_type).to_numpy(zero_copy_only=False).dtype
@@ -163,7 +177,7 @@ def make_field(
         arrow_type = types[columns[0]]
         width = arrow_type.list_size if pa.types.is_fixed_size_list(arrow_type) else list_width(columns[0])
         dtype = _numpy_dtype(arrow_type.value_type, columns[0], request.name, file)
-        return Field(request.name, columns, False, request.dtype or dtype, (width,))
+        return Field(request.name, columns, False, request.dtype or dtype, (width,), units=_units(request, [arrow_type.value_type]))
     dtypes = [_numpy_dtype(types[column], column, request.name, file) for column in columns]
     if request.name == "time" and request.dtype is None and np.result_type(*dtypes).kind == "f":
         raise InputError(
@@ -171,7 +185,16 @@ def make_field(
         )
     row_shape = (len(columns),) if request.is_vector or len(columns) > 1 else ()
     is_empty = not row_shape and request.dtype is None and all(pa.types.is_null(types[column]) for column in columns)
-    return Field(request.name, columns, False, request.dtype or np.result_type(*dtypes), row_shape, is_empty)
+    units = _units(request, [types[column] for column in columns])
+    return Field(request.name, columns, False, request.dtype or np.result_type(*dtypes), row_shape, is_empty, units)
+
+
+def _units(request: Request, types: Sequence[pa.DataType]) -> tuple[TimeUnit | None, ...]:
+    """Say what each column of a field counts. Those of `time` are compared: they are told in one unit."""
+    units = tuple(unit_of(each) for each in types)
+    if request.name == "time" and (common := finest(units)) is not None:
+        return (common,) * len(units)
+    return units if any(units) else ()
 
 
 def _make_key_field(request: Request, columns: tuple[str, ...], types: Mapping[str, pa.DataType], file: str) -> Field:
@@ -237,9 +260,8 @@ def as_strings(column: pa.Array) -> pa.Array:
 
 
 def _numbers(column: pa.Array, field: Field, index: int, where: Callable[[int], str]) -> np.ndarray:
-    if pa.types.is_temporal(column.type):
-        column = column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
-    array = column.to_numpy(zero_copy_only=False)
+    unit, wanted = unit_of(column.type), field.units[index] if field.units else None
+    array = column.to_numpy(zero_copy_only=False) if unit is None or wanted is None else _times(column, field, index, where)
     if array.dtype == field.dtype:
         return array
     with np.errstate(over="ignore", invalid="ignore"):
@@ -254,6 +276,24 @@ def _numbers(column: pa.Array, field: Field, index: int, where: Callable[[int], 
             f"{where(row)}: column {field.columns[index]!r} holds {array[row]}, which {field.name!r} cannot hold as {field.dtype}"
         )
     return converted
+
+
+def _times(column: pa.Array, field: Field, index: int, where: Callable[[int], str]) -> np.ndarray:
+    """Return dates and times as numbers in the unit of the field."""
+    unit, wanted = unit_of(column.type), field.units[index]
+    assert unit is not None
+    assert wanted is not None
+    factor = wanted.per(unit)
+    array = column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64()).to_numpy().astype(np.int64)
+    limit = np.iinfo(np.int64).max // factor
+    is_far = (array > limit) | (array < -limit)
+    if factor > 1 and is_far.any():
+        row = int(np.flatnonzero(is_far)[0])
+        raise InputError(
+            f"{where(row)}: column {field.columns[index]!r} holds {column[row]}, which is too far from {wanted.origin} for {wanted.step}, "
+            f"in which other parts of {field.name!r} are written: write those in coarser units, or leave the row out"
+        )
+    return array * factor
 
 
 def _vectors(field: Field, column: pa.Array, where: Callable[[int], str]) -> np.ndarray:

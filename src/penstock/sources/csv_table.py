@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.csv
 
 from penstock.errors import InputError, argument, first_line
-from penstock.sources.columns import Field, Request, make_chunk, make_field, pc, resolve
+from penstock.sources.columns import ColumnsTable, Field, Request, make_chunk, make_field, pc, resolve
 from penstock.sources.csv_layout import MAX_LINE_BYTES, NUMBER, count_rows_roughly, find_layout, open_bytes, read_lines, split_line
-from penstock.sources.source import DST, ID, LABELS, SRC, Chunk, Table
+from penstock.sources.source import DST, ID, LABELS, SRC, Chunk
 
 _BLOCK_BYTES = 1 << 20
 _SHOWN_CHARACTERS = 60
@@ -31,7 +31,7 @@ _DEFAULT_POSITIONS = {SRC: "0", DST: "1", ID: "0"}
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-class CsvTable(Table):
+class CsvTable(ColumnsTable):
     """Fields of one CSV file."""
 
     def __init__(self, path: Path, requests: Sequence[Request], delimiter: str | None = None, has_header: bool | None = None) -> None:

@@ -71,7 +71,7 @@ class FieldConverter:
     def __init__(self, table: Table, column: Column, options: IngestOptions, table_name: str, num_classes: int | None = None) -> None:
         self.dtype, self.row_shape, self.name = stored_dtype(column, options, table_name), column.row_shape, column.name
         self._table, self._num_classes, self._storage = table.holding(column.name), num_classes, DTYPES[self.dtype]
-        self._is_bfloat16 = column.is_bfloat16
+        self._is_bfloat16, self._unit = column.is_bfloat16, column.unit
         self._is_label = column.name == LABELS and self.dtype == "int64" and column.row_shape == ()
         self._allow_nan = options.allow_nan or column.name == LABELS
         self._largest_label, self._row_of_largest, self._num_rows = -1, 0, 0
@@ -156,7 +156,8 @@ class FieldConverter:
             )
         if self._is_label:
             return {"num_classes": self._num_classes if self._num_classes is not None else self._largest_label + 1}
-        return {"is_ascending": self._is_ascending} if self.name == TIMES else {}
+        unit = {} if self._unit is None else {"unit": str(self._unit)}
+        return unit | ({"is_ascending": self._is_ascending} if self.name == TIMES else {})
 
 
 def from_bfloat16(bits: np.ndarray) -> np.ndarray:

@@ -1,5 +1,6 @@
 """What cannot be ingested, or made."""
 
+import datetime
 import gzip
 import json
 import re
@@ -8,6 +9,8 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -70,6 +73,25 @@ def test_a_bad_cell_names_its_line(tmp_path, capfd, monkeypatch):
     assert "line 2: not UTF-8" in said(capfd, "ingest", "edges.csv", "store")
     (tmp_path / "edges.csv").write_text("src,dst,w\n0,1,0.5\n")
     assert "'w', wanted for 'time'" in said(capfd, "ingest", "edges.csv", "store", "--edge-field", "time=w")
+
+
+def test_times_in_several_units(tmp_path, capfd, caplog):
+    def write(name, times):
+        pq.write_table(pa.table({"src": [0], "dst": [1], "t": times}), tmp_path / name)
+
+    def line():
+        return said(capfd, "ingest", "*.parquet", "store", "--edge-field", "time=t")
+
+    write("a.parquet", pa.array([datetime.datetime(2400, 1, 1)], pa.timestamp("us")))
+    write("b.parquet", [17])
+    assert "holds numbers here and microseconds since 1970-01-01 in" in line()
+    write("b.parquet", pa.array([datetime.datetime(2024, 1, 1)], pa.timestamp("ns")))
+    assert "a.parquet, row 0: column 't' holds 2400-01-01 00:00:00" in line()
+    files = {f"u__{name}__u": {"files": f"{name}.parquet", "fields": {"time": "t"}} for name in "ab"}
+    Path("g.json").write_text(json.dumps({"edges": files}))
+    assert call(capfd, "ingest", "g.json", "store")[0] == 0
+    (record,) = caplog.records
+    assert_in_table(record.getMessage())
 
 
 def test_ids_far_apart(tmp_path, capfd):
