@@ -94,6 +94,27 @@ def test_times_of_day_become_integers(tmp_path):
     assert (columns["day"].tolist(), columns["time"].tolist()) == ([18263], [60])
 
 
+@pytest.mark.parametrize(
+    ("good", "bad", "kind"),
+    [
+        ("2024-05-01 10:36", "oops", r"timestamp\[s\]"),
+        ("2024-05-01 10:36", "2024-05-01 10:36:00.5", r"timestamp\[s\]"),
+        ("2024-05-01", "2024-05-01 10:36", r"date32\[day\]"),
+        ("10:36", "25:00", r"time32\[s\]"),
+        ("true", "2", "bool"),
+    ],
+)
+@pytest.mark.parametrize("bad_row", [700, 1234, 1999])
+def test_a_cell_that_only_arrow_can_judge_is_named_with_its_line(tmp_path, monkeypatch, good, bad, kind, bad_row):
+    monkeypatch.setattr(csv_table, "_BLOCK_BYTES", 5000)
+    rows = [f"0,1,{good}\n" + "\n" * (i % 100 == 0) for i in range(2000)]
+    rows[bad_row] = f'0,1,"{bad}"\n'
+    made = table(tmp_path, "src,dst,a\n" + "".join(rows), Request(name="when", columns="a"))
+    line = "".join(rows[:bad_row]).count("\n") + 2
+    with pytest.raises(InputError, match=rf"e.csv, line {line}: column 'a' holds '{bad}', which is not of type {kind} as those"):
+        read_all(made)
+
+
 def test_header_without_rows(tmp_path):
     columns = check_table(table(tmp_path, "src,dst,w\n", Request(name="weight", columns="w")))
     assert all(len(values) == 0 for values in columns.values())

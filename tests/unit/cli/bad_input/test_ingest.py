@@ -69,6 +69,9 @@ def test_a_bad_cell_names_its_line(tmp_path, capfd, monkeypatch):
     (tmp_path / "edges.csv").write_text("src,dst,w\n0,1,1\n1,2,2\n2,3,0.5\n3,x,4\n")
     assert "write the first one like 1.0" in said(capfd, "ingest", "edges.csv", "store", "--edge-field", "age=w")
     assert "say --ids string" in said(capfd, "ingest", "edges.csv", "store")
+    (tmp_path / "edges.csv").write_text("src,dst,t\n0,1,2024-05-01 10:36\n1,2,2024-05-01 10:36:00.5\n")
+    line = said(capfd, "ingest", "edges.csv", "store", "--edge-field", "time=t")
+    assert "line 3: column 't' holds '2024-05-01 10:36:00.5', which is not of type timestamp[s] as those in the first MiB" in line
     (tmp_path / "edges.csv").write_bytes("src,dst,w\nann,Zoë,0.5\n".encode("latin-1"))
     assert "line 2: not UTF-8" in said(capfd, "ingest", "edges.csv", "store")
     (tmp_path / "edges.csv").write_text("src,dst,w\n0,1,0.5\n")
