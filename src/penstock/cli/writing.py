@@ -28,7 +28,7 @@ def of_the_store(
     self_loops: Annotated[KeepOrDrop, typer.Option(help="Edges from a node to itself.")] = KeepOrDrop.keep,
     feature_dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="Of x: float16, bfloat16, float32 or float64.")] = None,
     edge_ids: Annotated[bool | None, typer.Option(help="Keep the row of each edge. (default: where edges have fields)")] = None,
-    allow_nan: Annotated[bool, typer.Option("--allow-nan", help="Take NaN and infinite values.")] = False,
+    allow_nan: Annotated[bool, typer.Option("--allow-nan", help="Take NaN and infinite values; missing floats are NaN.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store at DEST, once the new one is complete.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -186,7 +186,10 @@ def make_field(
     row_shape = (len(columns),) if request.is_vector or len(columns) > 1 else ()
     is_empty = not row_shape and request.dtype is None and all(pa.types.is_null(types[column]) for column in columns)
     units = _units(request, [types[column] for column in columns])
-    return Field(request.name, columns, False, request.dtype or np.result_type(*dtypes), row_shape, is_empty, units)
+    dtype = request.dtype or np.result_type(*dtypes)
+    if request.name == LABELS and request.dtype is None and row_shape == () and dtype.kind in "bu":
+        dtype = np.dtype(np.int64)  # has room for -1, no label
+    return Field(request.name, columns, False, dtype, row_shape, is_empty, units)
 
 
 def _units(request: Request, types: Sequence[pa.DataType]) -> tuple[TimeUnit | None, ...]:
@@ -231,13 +234,10 @@ def convert(field: Field, batch: pa.RecordBatch, where: Callable[[int], str]) ->
         array[num_rows, *row_shape], or a pyarrow string array for text.
     """
     columns = [batch.column(column) for column in field.columns]
-    if field.name == LABELS and len(columns) == 1 and columns[0].null_count:  # no label
-        if pa.types.is_integer(columns[0].type) or (pa.types.is_null(columns[0].type) and not field.is_text):
-            columns = [pc.fill_null(columns[0].cast(pa.int64()), -1)]
-        elif pa.types.is_floating(columns[0].type):
-            columns = [pc.fill_null(columns[0], float("nan"))]
+    if field.name == LABELS and len(columns) == 1 and columns[0].null_count and _is_class(columns[0].type, field):
+        columns = [pc.fill_null(columns[0].cast(pa.int64()), -1)]  # no label
     for name, column in zip(field.columns, columns, strict=True):
-        if column.null_count and not (field.is_text and field.name != "id"):
+        if column.null_count and not (field.is_text and field.name != "id") and not _becomes_nan(field, column.type):
             row = int(np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[0])
             raise InputError(f"{where(row)}: column {name!r} is empty; {field.name!r} needs a value in every row")
     if field.is_text:
@@ -250,6 +250,16 @@ def convert(field: Field, batch: pa.RecordBatch, where: Callable[[int], str]) ->
     for i, column in enumerate(columns):
         out[:, i] = _numbers(column, field, i, where)
     return out
+
+
+def _is_class(arrow_type: pa.DataType, field: Field) -> bool:
+    is_whole = pa.types.is_integer(arrow_type) or pa.types.is_boolean(arrow_type)
+    return is_whole or (pa.types.is_null(arrow_type) and not field.is_text)
+
+
+def _becomes_nan(field: Field, arrow_type: pa.DataType) -> bool:
+    """Whether a null is NaN, which is allowed or refused when it is stored: one of numbers in a floating-point field."""
+    return field.dtype.kind == "f" and (pa.types.is_floating(arrow_type) or pa.types.is_integer(arrow_type))
 
 
 def as_strings(column: pa.Array) -> pa.Array:
@@ -306,7 +316,7 @@ def _vectors(field: Field, column: pa.Array, where: Callable[[int], str]) -> np.
                 f"{where(int(wrong[0]))}: list {field.columns[0]!r} has {lengths[wrong[0]]} entries, the first row has {width}"
             )
     values = column.flatten()
-    if values.null_count:
+    if values.null_count and not _becomes_nan(field, values.type):
         row = int(np.flatnonzero(pc.is_null(values).to_numpy(zero_copy_only=False))[0]) // width
         raise InputError(f"{where(row)}: list {field.columns[0]!r} has an empty entry")
     return _numbers(values, field, 0, lambda entry: where(entry // width)).reshape(len(column), width)

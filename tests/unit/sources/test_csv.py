@@ -156,7 +156,7 @@ def test_bad_files(tmp_path, text, error, message):
             "line 3: column 'w' holds '300', which is not of type uint8",
         ),
         (["a", "b"], Request(name="z", columns="w"), "column 'w', wanted for 'z', holds string; fields are numbers; number the words"),
-        (["1", ""], Request(name="weight", columns="w"), "line 3: column 'w' is empty; 'weight' needs a value in every row$"),
+        (["1", ""], Request(name="age", columns="w"), "line 3: column 'w' is empty; 'age' needs a value in every row$"),
     ],
 )
 def test_bad_cells(tmp_path, cells, request_, message):

@@ -10,7 +10,8 @@ In: chunks of a column as the source has it. Out: the same rows in the dtype of 
     weight   float64 becomes float32 (what models compute in)
     others   kept
 
-NaN and infinite values are refused unless allowed; a value that turns infinite by conversion always is.
+NaN, which missing values of floating-point fields are too, and infinite values are refused unless allowed; a value that turns infinite by
+conversion always is.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class FieldConverter:
         if values.shape[1:] != self.row_shape:
             raise InputError(f"{self._table.where(first_row)}: field '{self.name}' has rows of {values.shape[1:]}, not {self.row_shape}")
         if values.dtype.kind == "f" and not self._allow_nan:
-            rule = f"NaN and infinite values are refused; clean them, or allow them ({argument('allow_nan', True)})"
+            rule = f"NaN, infinite and missing values are refused; clean them, or allow them ({argument('allow_nan', True)})"
             self._refuse(values, first_row, ~np.isfinite(values), rule)
         elif values.dtype.kind == "f" and self.name == LABELS:
             self._refuse(values, first_row, np.isinf(values), "labels must be finite; NaN means no label")

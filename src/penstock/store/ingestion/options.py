@@ -23,7 +23,7 @@ class IngestOptions:
         self_loops: "drop" drops them; only where both ends are of one type.
         feature_dtype: of `x`, one of `FEATURE_DTYPES`; None keeps what there is, but float64 becomes float32.
         edge_ids: store the number of each edge; None where there are fields.
-        allow_nan: take NaN and infinite values as they are.
+        allow_nan: take NaN and infinite values as they are; missing values of floating-point fields are NaN.
     """
 
     undirected: bool = False

@@ -64,7 +64,7 @@ def ingest(
         self_loops: "drop" drops them.
         feature_dtype: of the fields `x`: float16, bfloat16, float32 or float64. None keeps what there is, float64 becomes float32.
         edge_ids: keep the row of each edge in the input; None keeps it where edges have fields.
-        allow_nan: take NaN and infinite values.
+        allow_nan: take NaN and infinite values, and missing ones of floating-point fields as NaN.
         progress: told of the forecast and of each stage.
         overwrite: replace a store at `dest`; it stays until the new one is complete.
         **source_options: for `penstock.sources.open_source`: which columns, which split.
