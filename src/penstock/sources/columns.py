@@ -24,7 +24,7 @@ pc: Any = pyarrow.compute
 """Its functions are made at run time, which type checkers cannot see."""
 
 ColumnSpec = str | Sequence[str]
-"""Columns by name ("age"), position from 0 ("3"), pattern ("feat_*"), inclusive range ("f0:f127", "2:"), or a list of these."""
+"""Columns by name ("age"), position from 0 ("3"), pattern ("feat_*"), inclusive range ("f0:f127", "2:"); or several of them."""
 
 IdKind = Literal["number", "int", "string"]
 
@@ -56,7 +56,7 @@ class Request:
     @property
     def is_vector(self) -> bool:
         """Whether a row is an array even if there is one column only."""
-        return self.name == "x" or not isinstance(self.columns, str) or any(sign in self.columns for sign in "*?:")
+        return self.name == "x" or not isinstance(self.columns, str) or any(sign in self.columns for sign in "*?:,")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +98,12 @@ class ColumnsTable(Table):
 
 
 def resolve(request: Request, available: Sequence[str], file: str) -> tuple[str, ...]:
-    """Return the columns of a file that a request means. A name goes before a range, a pattern and a position."""
+    """Return the columns of a file that a request means. A name goes before a range, a pattern, a position and several with commas."""
     items = [request.columns] if isinstance(request.columns, str) else list(request.columns)
+    items = [part for item in items for part in ([item] if _matches(item, available) else map(str.strip, item.split(",")))]
     found: list[str] = []
     for item in items:
-        matches = [item] if item in available else _range(item, available) or fnmatch.filter(available, item) or _position(item, available)
+        matches = _matches(item, available)
         if not matches:
             shown = ", ".join(available[:_SHOWN]) + (", ..." if len(available) > _SHOWN else "")
             hint = f": name it by {argument(request.name)}" if request.is_default else ""
@@ -113,6 +114,10 @@ def resolve(request: Request, available: Sequence[str], file: str) -> tuple[str,
         if counts[column] > 1:
             raise InputError(f"{file}: column {column!r}, wanted for {request.name!r}, is there more than once")
     return tuple(found)
+
+
+def _matches(item: str, available: Sequence[str]) -> list[str]:
+    return [item] if item in available else _range(item, available) or fnmatch.filter(available, item) or _position(item, available)
 
 
 def _position(item: str, available: Sequence[str]) -> list[str]:
@@ -153,9 +158,13 @@ def is_text(arrow_type: pa.DataType) -> bool:
 def _numpy_dtype(arrow_type: pa.DataType, column: str, name: str, file: str) -> np.dtype:
     if unit_of(arrow_type) is not None or pa.types.is_null(arrow_type):  # null: no rows, or the first is refused
         return np.dtype(np.int64)
+    if pa.types.is_decimal(arrow_type):
+        return np.dtype(np.float64)
     if pa.types.is_boolean(arrow_type) or pa.types.is_integer(arrow_type) or pa.types.is_floating(arrow_type):
         return pa.array([], arrow_type).to_numpy(zero_copy_only=False).dtype
     hint = "; number the words, or leave the column out" if is_text(arrow_type) else ""
+    if _is_list(arrow_type):
+        hint = ": a column of lists is a field of its own, apart from other columns"
     raise InputError(f"{file}: column {column!r}, wanted for {name!r}, holds {arrow_type}; fields are numbers{hint}")
 
 
@@ -259,7 +268,9 @@ def _is_class(arrow_type: pa.DataType, field: Field) -> bool:
 
 def _becomes_nan(field: Field, arrow_type: pa.DataType) -> bool:
     """Whether a null is NaN, which is allowed or refused when it is stored: one of numbers in a floating-point field."""
-    return field.dtype.kind == "f" and (pa.types.is_floating(arrow_type) or pa.types.is_integer(arrow_type))
+    return field.dtype.kind == "f" and (
+        pa.types.is_floating(arrow_type) or pa.types.is_integer(arrow_type) or pa.types.is_decimal(arrow_type)
+    )
 
 
 def as_strings(column: pa.Array) -> pa.Array:
@@ -270,6 +281,8 @@ def as_strings(column: pa.Array) -> pa.Array:
 
 
 def _numbers(column: pa.Array, field: Field, index: int, where: Callable[[int], str]) -> np.ndarray:
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
     unit, wanted = unit_of(column.type), field.units[index] if field.units else None
     array = column.to_numpy(zero_copy_only=False) if unit is None or wanted is None else _times(column, field, index, where)
     if array.dtype == field.dtype:

@@ -223,6 +223,14 @@ def test_a_hundred_thousand_columns():
     assert resolve(Request(name="x", columns="f0:"), names, "e.csv") == tuple(names)
 
 
+def test_columns_with_commas():
+    def columns(text, *names):
+        return resolve(Request(name="x", columns=text), names, "e.csv")
+
+    assert columns("b, f*,0", "a", "b", "f0", "f1") == ("b", "f0", "f1", "a")
+    assert columns("a,b", "a", "b", "a,b") == ("a,b",)  # a name goes first
+
+
 def test_row_numbers_become_line_numbers(tmp_path):
     made = table(tmp_path, "# c\n\nsrc,dst\n0,1\n\n2,3\n4,5\n")
     assert [made.where(row) for row in range(3)] == [f"{tmp_path}/e.csv, line {line}" for line in (4, 6, 7)]

@@ -55,6 +55,18 @@ def test_a_range_of_columns_with_a_wrong_end(columns, fault, tmp_path, capfd):
     assert fault in line
 
 
+def test_columns_with_commas(tmp_path, capfd):
+    (tmp_path / "edges.csv").write_text("src,dst,a,b\n0,1,2,3\n")
+    assert "no column 'c' for 'x'; the columns are src, dst, a, b" in said(capfd, "ingest", "edges.csv", "store", "--edge-field", "x=a,c")
+    assert call(capfd, "ingest", "edges.csv", "store", "--edge-field", "x=a,b")[0] == 0
+    assert Store.open("store").manifest.edges["node", "to", "node"].fields["x"].shape == (1, 2)
+
+
+def test_a_column_of_lists_beside_others(tmp_path, capfd):
+    pq.write_table(pa.table({"src": [0], "dst": [1], "price": [2.0], "emb": [[3.0, 4.0]]}), tmp_path / "edges.parquet")
+    assert "column 'emb', wanted for 'x'" in said(capfd, "ingest", "edges.parquet", "store", "--edge-field", "x=price,emb")
+
+
 @pytest.mark.parametrize("option", ["--edge-field", "--node-field"])
 def test_a_field_given_twice(option, tmp_path, capfd):
     (tmp_path / "edges.csv").write_text("src,dst,a,b\n0,1,2,3\n")
