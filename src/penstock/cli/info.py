@@ -87,6 +87,9 @@ def as_text(store: Store) -> str:
     source = provenance.get("source")
     if isinstance(source, dict) and source.get("left_out"):
         lines.append(f"left out of the source: {', '.join(repr(name)[1:-1] for name in source['left_out'])}")
+    dangling = provenance.get("dangling")
+    for name, count in dangling.items() if isinstance(dangling, dict) else ():
+        lines.append(f"left out of edges {name}: {count} that end at no node")
     lines.append(f"made {provenance.get('created', 'some time')} by penstock {provenance.get('penstock', '?')}")
     return "\n".join(lines)
 

@@ -119,6 +119,17 @@ def test_ids_far_apart(tmp_path, capfd):
     assert call(capfd, "ingest", tmp_path / "e.csv", tmp_path / "other", "--num-nodes", 30_000_001)[0] == 0
 
 
+def test_dangling_edges(tmp_path, capfd):
+    (tmp_path / "e.csv").write_text("src,dst\na,b\nb,z\n")
+    (tmp_path / "n.csv").write_text("id\nb\na\n")
+    assert "line 3: 'dst' is 'z', which no node" in said(capfd, "ingest", "e.csv", "store", "--nodes", "n.csv")
+    assert call(capfd, "ingest", "e.csv", "store", "--nodes", "n.csv", "--dangling", "drop")[0] == 0
+    (tmp_path / "e.csv").write_text("src,dst\n0,1\n1,7\n")
+    assert "line 3: 'dst' is 7" in said(capfd, "ingest", "e.csv", "other", "--num-nodes", 2)
+    assert call(capfd, "ingest", "e.csv", "other", "--num-nodes", 2, "--dangling", "drop")[0] == 0
+    assert "got 'keep'" in refused(UsageError, ingest, "e.csv", "another", dangling="keep")
+
+
 def test_more_nodes_than_the_disk_has_room_for(tmp_path, capfd):
     (tmp_path / "far.csv").write_text("src,dst\n0,1\n")
     assert "about 727.6 TiB for the store" in said(capfd, "ingest", "far.csv", "store", "--num-nodes", 10**14)
