@@ -87,6 +87,9 @@ def as_text(store: Store) -> str:
     source = provenance.get("source")
     if isinstance(source, dict) and source.get("left_out"):
         lines.append(f"left out of the source: {', '.join(repr(name)[1:-1] for name in source['left_out'])}")
+    dangling = provenance.get("dangling")
+    for name, count in dangling.items() if isinstance(dangling, dict) else ():
+        lines.append(f"left out of edges {name}: {count} that end at no node")
     lines.append(f"made {provenance.get('created', 'some time')} by penstock {provenance.get('penstock', '?')}")
     return "\n".join(lines)
 
@@ -97,7 +100,8 @@ def _fields(fields: dict[str, ArraySpec]) -> str:
         shape = list(spec.shape[1:]) or ""
         classes = f" ({spec.properties['num_classes']} classes{_names(spec)})" if "num_classes" in spec.properties else ""
         aggregated = f" (aggregated by {spec.properties['aggregated']})" if "aggregated" in spec.properties else ""
-        texts.append(f"{name} {spec.dtype}{shape}{classes}{aggregated}")
+        unit = f" ({spec.properties['unit']})" if "unit" in spec.properties else ""
+        texts.append(f"{name} {spec.dtype}{shape}{classes}{aggregated}{unit}")
     return f"  {', '.join(texts)}" if texts else ""
 
 

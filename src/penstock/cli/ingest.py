@@ -20,12 +20,16 @@ def _ingest(
     dest: Annotated[Path, typer.Argument(help="Folder of the store to make.")],
     src: Annotated[str | None, typer.Option(metavar="COLUMN", help="Tables: column of the sources.")] = None,
     dst: Annotated[str | None, typer.Option(metavar="COLUMN", help="Tables: column of the destinations.")] = None,
-    edge_field: Annotated[list[str] | None, typer.Option(metavar="NAME=COLUMNS", help="Tables: an edge field; may be repeated.")] = None,
+    edge_field: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=COLUMNS", help="Tables: an edge field, as x=a,f*; may be repeated.")
+    ] = None,
     nodes: Annotated[str | None, typer.Option(metavar="PATH", help="Tables: node table.")] = None,
     num_nodes: Annotated[int | None, typer.Option(help="Tables: number of nodes, where no node table tells.")] = None,
     id: Annotated[str | None, typer.Option(metavar="COLUMN", help="Node table: column of ids.")] = None,
     ids: Annotated[str | None, typer.Option(metavar="KIND", help="Ids are: number (0..n-1), int (any, mapped), string (mapped).")] = None,
-    node_field: Annotated[list[str] | None, typer.Option(metavar="NAME=COLUMNS", help="A node field: columns or a .npy file.")] = None,
+    node_field: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=COLUMNS", help="A node field: columns (x=a,f*) or a .npy file.")
+    ] = None,
     split: Annotated[str | None, typer.Option(help="Node table: column that says train, val or test; OGB: name of the split.")] = None,
     splits: Annotated[str | None, typer.Option(metavar="FOLDER", help="Folder with train.*, valid.*, test.*.")] = None,
     header: Annotated[bool | None, typer.Option(help="CSV: the first line names the columns. (default: look)")] = None,

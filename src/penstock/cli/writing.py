@@ -21,14 +21,22 @@ class KeepOrDrop(StrEnum):
     drop = "drop"
 
 
+class RefuseOrDrop(StrEnum):
+    """What to do with something that is no good."""
+
+    refuse = "refuse"
+    drop = "drop"
+
+
 def of_the_store(
     memory: Memory = None,
     undirected: Annotated[bool, typer.Option("--undirected", help="Add the reverse of every edge.")] = False,
     duplicates: Annotated[KeepOrDrop, typer.Option(help="Equal (src, dst) pairs: drop keeps the first.")] = KeepOrDrop.keep,
     self_loops: Annotated[KeepOrDrop, typer.Option(help="Edges from a node to itself.")] = KeepOrDrop.keep,
+    dangling: Annotated[RefuseOrDrop, typer.Option(help="Edges whose ends are not both nodes.")] = RefuseOrDrop.refuse,
     feature_dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="Of x: float16, bfloat16, float32 or float64.")] = None,
     edge_ids: Annotated[bool | None, typer.Option(help="Keep the row of each edge. (default: where edges have fields)")] = None,
-    allow_nan: Annotated[bool, typer.Option("--allow-nan", help="Take NaN and infinite values.")] = False,
+    allow_nan: Annotated[bool, typer.Option("--allow-nan", help="Take NaN and infinite values; missing floats are NaN.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store at DEST, once the new one is complete.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -38,7 +46,7 @@ def of_the_store(
 def store_options(given: dict[str, Any]) -> dict[str, Any]:
     """Take what `of_the_store` names out of what was given, as arguments of `penstock.store.ingest`."""
     options = {name: given.pop(name) for name in signature(of_the_store).parameters if name != "as_json"}
-    return {**options, **{name: str(options[name]) for name in ("duplicates", "self_loops")}, "progress": make_progress()}
+    return {**options, **{name: str(options[name]) for name in ("duplicates", "self_loops", "dangling")}, "progress": make_progress()}
 
 
 def finish(store: Store, seconds: float, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,13 +17,14 @@ import pyarrow as pa
 import pyarrow.compute
 
 from penstock.errors import InputError, MissingFieldError, argument
-from penstock.sources.source import LABELS, Chunk, Column
+from penstock.sources.source import LABELS, Chunk, Column, Table
+from penstock.sources.time_units import TimeUnit, finest, unit_of
 
 pc: Any = pyarrow.compute
 """Its functions are made at run time, which type checkers cannot see."""
 
 ColumnSpec = str | Sequence[str]
-"""Columns by name ("age"), position from 0 ("3"), pattern ("feat_*"), inclusive range ("f0:f127", "2:"), or a list of these."""
+"""Columns by name ("age"), position from 0 ("3"), pattern ("feat_*"), inclusive range ("f0:f127", "2:"); or several of them."""
 
 IdKind = Literal["number", "int", "string"]
 
@@ -55,7 +56,7 @@ class Request:
     @property
     def is_vector(self) -> bool:
         """Whether a row is an array even if there is one column only."""
-        return self.name == "x" or not isinstance(self.columns, str) or any(sign in self.columns for sign in "*?:")
+        return self.name == "x" or not isinstance(self.columns, str) or any(sign in self.columns for sign in "*?:,")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class Field:
         is_text: chunks hold pyarrow string arrays.
         dtype, row_shape: of the chunks' arrays; object for text.
         is_empty: the file has no value of it.
+        units: what each column counts that holds dates and times; () where none does. Values are converted to these.
     """
 
     name: str
@@ -76,19 +78,32 @@ class Field:
     dtype: np.dtype
     row_shape: tuple[int, ...]
     is_empty: bool = False
+    units: tuple[TimeUnit | None, ...] = ()
 
     @property
     def column(self) -> Column:
         """The field as a column of a table."""
-        return Column(name=self.name, dtype=self.dtype, row_shape=self.row_shape, is_empty=self.is_empty)
+        return Column(name=self.name, dtype=self.dtype, row_shape=self.row_shape, is_empty=self.is_empty, units=self.units)
+
+
+class ColumnsTable(Table):
+    """Fields of one file that has named columns; the base of such tables."""
+
+    _fields: dict[str, Field]
+
+    def count_in(self, name: str, units: tuple[TimeUnit | None, ...]) -> None:
+        """Have dates and times of a field converted to other units, which are no coarser."""
+        self._fields[name] = replace(self._fields[name], units=units)
+        self.columns = {**self.columns, name: replace(self.columns[name], units=units)}
 
 
 def resolve(request: Request, available: Sequence[str], file: str) -> tuple[str, ...]:
-    """Return the columns of a file that a request means. A name goes before a range, a pattern and a position."""
+    """Return the columns of a file that a request means. A name goes before a range, a pattern, a position and several with commas."""
     items = [request.columns] if isinstance(request.columns, str) else list(request.columns)
+    items = [part for item in items for part in ([item] if _matches(item, available) else map(str.strip, item.split(",")))]
     found: list[str] = []
     for item in items:
-        matches = [item] if item in available else _range(item, available) or fnmatch.filter(available, item) or _position(item, available)
+        matches = _matches(item, available)
         if not matches:
             shown = ", ".join(available[:_SHOWN]) + (", ..." if len(available) > _SHOWN else "")
             hint = f": name it by {argument(request.name)}" if request.is_default else ""
@@ -99,6 +114,10 @@ def resolve(request: Request, available: Sequence[str], file: str) -> tuple[str,
         if counts[column] > 1:
             raise InputError(f"{file}: column {column!r}, wanted for {request.name!r}, is there more than once")
     return tuple(found)
+
+
+def _matches(item: str, available: Sequence[str]) -> list[str]:
+    return [item] if item in available else _range(item, available) or fnmatch.filter(available, item) or _position(item, available)
 
 
 def _position(item: str, available: Sequence[str]) -> list[str]:
@@ -137,11 +156,15 @@ def is_text(arrow_type: pa.DataType) -> bool:
 
 
 def _numpy_dtype(arrow_type: pa.DataType, column: str, name: str, file: str) -> np.dtype:
-    if pa.types.is_temporal(arrow_type) or pa.types.is_null(arrow_type):  # null: no rows, or the first is refused
+    if unit_of(arrow_type) is not None or pa.types.is_null(arrow_type):  # null: no rows, or the first is refused
         return np.dtype(np.int64)
+    if pa.types.is_decimal(arrow_type):
+        return np.dtype(np.float64)
     if pa.types.is_boolean(arrow_type) or pa.types.is_integer(arrow_type) or pa.types.is_floating(arrow_type):
         return pa.array([], arrow_type).to_numpy(zero_copy_only=False).dtype
     hint = "; number the words, or leave the column out" if is_text(arrow_type) else ""
+    if _is_list(arrow_type):
+        hint = ": a column of lists is a field of its own, apart from other columns"
     raise InputError(f"{file}: column {column!r}, wanted for {name!r}, holds {arrow_type}; fields are numbers{hint}")
 
 
@@ -163,7 +186,7 @@ def make_field(
         arrow_type = types[columns[0]]
         width = arrow_type.list_size if pa.types.is_fixed_size_list(arrow_type) else list_width(columns[0])
         dtype = _numpy_dtype(arrow_type.value_type, columns[0], request.name, file)
-        return Field(request.name, columns, False, request.dtype or dtype, (width,))
+        return Field(request.name, columns, False, request.dtype or dtype, (width,), units=_units(request, [arrow_type.value_type]))
     dtypes = [_numpy_dtype(types[column], column, request.name, file) for column in columns]
     if request.name == "time" and request.dtype is None and np.result_type(*dtypes).kind == "f":
         raise InputError(
@@ -171,7 +194,19 @@ def make_field(
         )
     row_shape = (len(columns),) if request.is_vector or len(columns) > 1 else ()
     is_empty = not row_shape and request.dtype is None and all(pa.types.is_null(types[column]) for column in columns)
-    return Field(request.name, columns, False, request.dtype or np.result_type(*dtypes), row_shape, is_empty)
+    units = _units(request, [types[column] for column in columns])
+    dtype = request.dtype or np.result_type(*dtypes)
+    if request.name == LABELS and request.dtype is None and row_shape == () and dtype.kind in "bu":
+        dtype = np.dtype(np.int64)  # has room for -1, no label
+    return Field(request.name, columns, False, dtype, row_shape, is_empty, units)
+
+
+def _units(request: Request, types: Sequence[pa.DataType]) -> tuple[TimeUnit | None, ...]:
+    """Say what each column of a field counts. Those of `time` are compared: they are told in one unit."""
+    units = tuple(unit_of(each) for each in types)
+    if request.name == "time" and (common := finest(units)) is not None:
+        return (common,) * len(units)
+    return units if any(units) else ()
 
 
 def _make_key_field(request: Request, columns: tuple[str, ...], types: Mapping[str, pa.DataType], file: str) -> Field:
@@ -208,13 +243,10 @@ def convert(field: Field, batch: pa.RecordBatch, where: Callable[[int], str]) ->
         array[num_rows, *row_shape], or a pyarrow string array for text.
     """
     columns = [batch.column(column) for column in field.columns]
-    if field.name == LABELS and len(columns) == 1 and columns[0].null_count:  # no label
-        if pa.types.is_integer(columns[0].type) or (pa.types.is_null(columns[0].type) and not field.is_text):
-            columns = [pc.fill_null(columns[0].cast(pa.int64()), -1)]
-        elif pa.types.is_floating(columns[0].type):
-            columns = [pc.fill_null(columns[0], float("nan"))]
+    if field.name == LABELS and len(columns) == 1 and columns[0].null_count and _is_class(columns[0].type, field):
+        columns = [pc.fill_null(columns[0].cast(pa.int64()), -1)]  # no label
     for name, column in zip(field.columns, columns, strict=True):
-        if column.null_count and not (field.is_text and field.name != "id"):
+        if column.null_count and not (field.is_text and field.name != "id") and not _becomes_nan(field, column.type):
             row = int(np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[0])
             raise InputError(f"{where(row)}: column {name!r} is empty; {field.name!r} needs a value in every row")
     if field.is_text:
@@ -229,6 +261,18 @@ def convert(field: Field, batch: pa.RecordBatch, where: Callable[[int], str]) ->
     return out
 
 
+def _is_class(arrow_type: pa.DataType, field: Field) -> bool:
+    is_whole = pa.types.is_integer(arrow_type) or pa.types.is_boolean(arrow_type)
+    return is_whole or (pa.types.is_null(arrow_type) and not field.is_text)
+
+
+def _becomes_nan(field: Field, arrow_type: pa.DataType) -> bool:
+    """Whether a null is NaN, which is allowed or refused when it is stored: one of numbers in a floating-point field."""
+    return field.dtype.kind == "f" and (
+        pa.types.is_floating(arrow_type) or pa.types.is_integer(arrow_type) or pa.types.is_decimal(arrow_type)
+    )
+
+
 def as_strings(column: pa.Array) -> pa.Array:
     """A text column, decoded."""
     if pa.types.is_dictionary(column.type):
@@ -237,9 +281,10 @@ def as_strings(column: pa.Array) -> pa.Array:
 
 
 def _numbers(column: pa.Array, field: Field, index: int, where: Callable[[int], str]) -> np.ndarray:
-    if pa.types.is_temporal(column.type):
-        column = column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
-    array = column.to_numpy(zero_copy_only=False)
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    unit, wanted = unit_of(column.type), field.units[index] if field.units else None
+    array = column.to_numpy(zero_copy_only=False) if unit is None or wanted is None else _times(column, field, index, where)
     if array.dtype == field.dtype:
         return array
     with np.errstate(over="ignore", invalid="ignore"):
@@ -256,6 +301,24 @@ def _numbers(column: pa.Array, field: Field, index: int, where: Callable[[int], 
     return converted
 
 
+def _times(column: pa.Array, field: Field, index: int, where: Callable[[int], str]) -> np.ndarray:
+    """Return dates and times as numbers in the unit of the field."""
+    unit, wanted = unit_of(column.type), field.units[index]
+    assert unit is not None
+    assert wanted is not None
+    factor = wanted.per(unit)
+    array = column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64()).to_numpy().astype(np.int64)
+    limit = np.iinfo(np.int64).max // factor
+    is_far = (array > limit) | (array < -limit)
+    if factor > 1 and is_far.any():
+        row = int(np.flatnonzero(is_far)[0])
+        raise InputError(
+            f"{where(row)}: column {field.columns[index]!r} holds {column[row]}, which is too far from {wanted.origin} for {wanted.step}, "
+            f"in which other parts of {field.name!r} are written: write those in coarser units, or leave the row out"
+        )
+    return array * factor
+
+
 def _vectors(field: Field, column: pa.Array, where: Callable[[int], str]) -> np.ndarray:
     width = field.row_shape[0]
     if not pa.types.is_fixed_size_list(column.type):
@@ -266,7 +329,7 @@ def _vectors(field: Field, column: pa.Array, where: Callable[[int], str]) -> np.
                 f"{where(int(wrong[0]))}: list {field.columns[0]!r} has {lengths[wrong[0]]} entries, the first row has {width}"
             )
     values = column.flatten()
-    if values.null_count:
+    if values.null_count and not _becomes_nan(field, values.type):
         row = int(np.flatnonzero(pc.is_null(values).to_numpy(zero_copy_only=False))[0]) // width
         raise InputError(f"{where(row)}: list {field.columns[0]!r} has an empty entry")
     return _numbers(values, field, 0, lambda entry: where(entry // width)).reshape(len(column), width)

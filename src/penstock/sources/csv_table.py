@@ -19,9 +19,10 @@ import pyarrow as pa
 import pyarrow.csv
 
 from penstock.errors import InputError, argument, first_line
-from penstock.sources.columns import Field, Request, make_chunk, make_field, pc, resolve
+from penstock.sources.columns import ColumnsTable, Field, Request, make_chunk, make_field, pc, resolve
 from penstock.sources.csv_layout import MAX_LINE_BYTES, NUMBER, count_rows_roughly, find_layout, open_bytes, read_lines, split_line
-from penstock.sources.source import DST, ID, LABELS, SRC, Chunk, Table
+from penstock.sources.source import DST, ID, LABELS, SRC, Chunk
+from penstock.sources.time_units import unit_of
 
 _BLOCK_BYTES = 1 << 20
 _SHOWN_CHARACTERS = 60
@@ -31,7 +32,7 @@ _DEFAULT_POSITIONS = {SRC: "0", DST: "1", ID: "0"}
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-class CsvTable(Table):
+class CsvTable(ColumnsTable):
     """Fields of one CSV file."""
 
     def __init__(self, path: Path, requests: Sequence[Request], delimiter: str | None = None, has_header: bool | None = None) -> None:
@@ -109,21 +110,24 @@ class CsvTable(Table):
 
     def _parse(self, block: bytes, first_row: int, columns: Sequence[str]) -> pa.RecordBatch:
         """Parse one block."""
-        wanted = list(dict.fromkeys(columns))
         try:
-            reader = pyarrow.csv.open_csv(
-                pa.BufferReader(block),
-                read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=self._layout.column_names),
-                parse_options=pyarrow.csv.ParseOptions(delimiter=self._layout.delimiter),
-                convert_options=pyarrow.csv.ConvertOptions(
-                    include_columns=wanted,
-                    column_types={column: self._types[column] for column in wanted if column in self._types},
-                    null_values=[""],
-                ),
-            )
-            return reader.read_next_batch()
+            return self._convert(block, columns)
         except pa.ArrowInvalid as error:
-            raise InputError(self._find_fault(block, first_row, first_line(error))) from error
+            raise InputError(self._find_fault(block, first_row, columns, first_line(error))) from error
+
+    def _convert(self, block: bytes, columns: Sequence[str]) -> pa.RecordBatch:
+        wanted = list(dict.fromkeys(columns))
+        reader = pyarrow.csv.open_csv(
+            pa.BufferReader(block),
+            read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=len(block) + 1, column_names=self._layout.column_names),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=self._layout.delimiter),
+            convert_options=pyarrow.csv.ConvertOptions(
+                include_columns=wanted,
+                column_types={column: self._types[column] for column in wanted if column in self._types},
+                null_values=[""],
+            ),
+        )
+        return reader.read_next_batch()
 
     @property
     def expected_rows(self) -> int:
@@ -161,27 +165,55 @@ class CsvTable(Table):
                     break
         return number
 
-    def _find_fault(self, block: bytes, first_row: int, message: str) -> str:
+    def _find_fault(self, block: bytes, first_row: int, columns: Sequence[str], message: str) -> str:
         """Look for the first line of a block that does not fit; `first_row` is the row of its first line that is not blank."""
         if "UTF8" in message:
             return self._not_utf8(block, first_row)
         width = len(self._layout.column_names)
         lines = block.decode("utf-8", "replace").lstrip("\r\n").split("\n")
-        for number, line in enumerate(lines, start=self._line_of(first_row)):
+        first_number = self._line_of(first_row)
+        for number, line in enumerate(lines, start=first_number):
             line = line.rstrip("\r")
             cells = split_line(line, self._layout.delimiter)
             if line and len(cells) != width:
                 return f"{self.name}, line {number}: {len(cells)} fields where {width} are expected ({line[:_SHOWN_CHARACTERS]!r})"
             for column, cell in zip(self._layout.column_names, cells, strict=False):
                 if column in self._types and not _fits(cell, self._types[column]):
-                    shown = f"column {column!r} holds {cell[:_SHOWN_CHARACTERS]!r}"
-                    return f"{self.name}, line {number}: {shown}, which is not of type {self._types[column]}{self._hint(column)}"
-        return f"{self.name}: {message}"
+                    return self._does_not_fit(number, column, cell)
+        at, column = self._search(lines, columns)
+        if column is None:
+            return f"{self.name}: {message}"
+        cells = split_line(lines[at].rstrip("\r"), self._layout.delimiter)
+        return self._does_not_fit(first_number + at, column, cells[self._layout.column_names.index(column)])
+
+    def _search(self, lines: Sequence[str], columns: Sequence[str]) -> tuple[int, str | None]:
+        """Find the first line that Arrow does not convert, and the column; for what only Arrow tells, as dates."""
+
+        def is_fine(part: Sequence[str], columns: Sequence[str]) -> bool:
+            text = "\n".join(part)
+            try:
+                return text == "" or text.isspace() or self._convert(text.encode(), columns) is not None
+            except pa.ArrowInvalid:
+                return False
+
+        first, end = 0, len(lines)
+        while end - first > 1:
+            middle = (first + end) // 2
+            first, end = (middle, end) if is_fine(lines[first:middle], columns) else (first, middle)
+        return first, next((column for column in columns if column in self._types and not is_fine(lines[first:end], [column])), None)
+
+    def _does_not_fit(self, number: int, column: str, cell: str) -> str:
+        shown = f"column {column!r} holds {cell[:_SHOWN_CHARACTERS]!r}"
+        return f"{self.name}, line {number}: {shown}, which is not of type {self._types[column]}{self._hint(column)}"
 
     def _hint(self, column: str) -> str:
         """Say what to do about a type that was guessed."""
         if column not in self._guessed:
             return ""
+        if unit_of(self._types[column]) is not None:
+            return " as those in the first MiB: correct it, or write the first one with as much: its time of day, fraction or zone"
+        if pa.types.is_boolean(self._types[column]):
+            return " as those in the first MiB"
         if any(self._columns.get(name) == (column,) for name in (ID, SRC, DST)):
             return f" as those before: say {argument('ids', 'string')} if ids are text"
         return " as those in the first MiB: write the first one like 1.0, or say its dtype in a description (dtypes) or from Python"

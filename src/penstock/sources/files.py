@@ -9,12 +9,13 @@ from pathlib import Path
 from penstock.errors import MissingFileError, UsageError
 from penstock.sources.array_file import open_npy
 from penstock.sources.array_table import ArrayFileTable, array_rows
-from penstock.sources.columns import Request
+from penstock.sources.columns import ColumnsTable, Request
 from penstock.sources.csv_layout import COMPRESSED
 from penstock.sources.csv_table import CsvTable
 from penstock.sources.parquet_table import ParquetTable
 from penstock.sources.source import Table
-from penstock.sources.tables import ConcatenatedTable
+from penstock.sources.tables import ConcatenatedTable, has_rows
+from penstock.sources.time_units import finest
 
 Files = str | Path | Sequence[str | Path]
 """A file, a pattern, a folder of part files, or a list of these. Parts are taken in the order of their names."""
@@ -60,7 +61,7 @@ def open_files(
         base: where relative names start.
         delimiter, has_header: of CSV files, None to look for them.
     """
-    parts: list[Table] = []
+    parts: list[ColumnsTable] = []
     for path in expand(files, base):
         kind = file_format(path)
         if kind == "csv":
@@ -69,7 +70,22 @@ def open_files(
             parts.append(ParquetTable(path, requests))
         else:
             raise UsageError(f"{path}: not a table; known endings are {', '.join(_CSV + _PARQUET)}, and .gz, .bz2 or .zst after the former")
+    _agree_on_units(parts)
     return parts[0] if len(parts) == 1 else ConcatenatedTable(parts, str(base / files if isinstance(files, str | Path) else base))
+
+
+def _agree_on_units(parts: Sequence[ColumnsTable]) -> None:
+    """Have dates and times of a field in one unit, the finest of any part with rows."""
+    for name in parts[0].columns:
+        alike = [part for part in parts if name in part.columns]
+        if len({part.columns[name].units for part in alike}) == 1:
+            continue
+        alike = [part for part in alike if has_rows(part)]
+        units = [part.columns[name].units for part in alike]
+        if len({len(each) for each in units}) == 1:
+            common = [finest(each) for each in zip(*units, strict=True)]
+            for part, own in zip(alike, units, strict=True):
+                part.count_in(name, tuple(new or old for new, old in zip(common, own, strict=True)))
 
 
 def open_arrays(fields: Mapping[str, Files], base: Path) -> list[Table]:

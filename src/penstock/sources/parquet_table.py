@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.errors import InputError, first_line
-from penstock.sources.columns import Field, Request, as_strings, make_chunk, make_field, resolve
-from penstock.sources.source import TEXT_BYTES, Chunk, Table
+from penstock.sources.columns import ColumnsTable, Field, Request, as_strings, make_chunk, make_field, resolve
+from penstock.sources.source import TEXT_BYTES, Chunk
 
 _BUFFER_BYTES = 1 << 14, 1 << 20
 """Of a column, at least and at most."""
@@ -27,7 +27,7 @@ _BUFFERS_BYTES = 8 << 20
 _FEW_COLUMNS, _PROBED_COLUMNS, _PROBED_ROWS = 8, 32, 1000
 
 
-class ParquetTable(Table):
+class ParquetTable(ColumnsTable):
     """Fields of one Parquet file."""
 
     def __init__(self, path: Path, requests: Sequence[Request]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from penstock.records import EdgeType, NodeType
+from penstock.sources.time_units import TimeUnit
 
 SRC, DST, ID, LABELS = "src", "dst", "id", "y"
 """Names of the columns that hold the ends of an edge, the user's id of a node, and its class."""
@@ -37,6 +38,7 @@ class Column:
         is_bfloat16: the dtype is uint16 and its bits are bfloat16 numbers, which NumPy cannot name.
         is_parsed: the values are written as text; only the forecast of time asks.
         is_empty: there is no value, and the dtype is that of none.
+        units: of columns of a file that hold dates and times, what each counts; None for one of numbers. () where none does.
     """
 
     name: str
@@ -45,11 +47,17 @@ class Column:
     is_bfloat16: bool = False
     is_parsed: bool = field(default=False, compare=False)
     is_empty: bool = field(default=False, compare=False)
+    units: tuple[TimeUnit | None, ...] = ()
 
     @property
     def row_bytes(self) -> int:
         """Bytes of one row (strings count as their 8-byte hash)."""
         return int(np.prod(self.row_shape, dtype=np.int64)) * (8 if self.dtype == object else self.dtype.itemsize)
+
+    @property
+    def unit(self) -> TimeUnit | None:
+        """The unit of all values, where they are times and have one."""
+        return self.units[0] if len({*self.units}) == 1 else None
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ strings, they are mapped (`Source.mapped`). `ids` says otherwise.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -32,6 +33,8 @@ from penstock.sources.source import CHUNK_ROWS, DST, ID, LABELS, SRC, ArrayTable
 from penstock.sources.splits import DEFAULT, PARTS, Split, column_split, find_rows, index_part, part_name
 from penstock.sources.tables import has_rows, join
 from penstock.sources.word_labels import WordLabels
+
+logger = logging.getLogger("penstock")
 
 _SPLIT = "split"
 
@@ -169,6 +172,7 @@ def open_tables(edges: Mapping[EdgeType, EdgeFiles], nodes: Mapping[NodeType, No
     """
     node_tables = {node_type: _node_table(node_type, files, base) for node_type, files in nodes.items()}
     edge_tables = {edge_type: _edge_table(edge_type, files, nodes, base) for edge_type, files in edges.items()}
+    _warn_of_units(node_tables, edge_tables)
     for node_type, node_table in node_tables.items():
         _agree_on_ids(node_type, node_table, edge_tables.values())
     mapped = frozenset(
@@ -264,6 +268,15 @@ def _edge_table(edge_type: EdgeType, files: EdgeFiles, nodes: Mapping[NodeType, 
     joined = join([table, *open_arrays(arrays, base)], table.name)
     assert joined is not None
     return EdgeTable(edge_type=edge_type, table=joined)
+
+
+def _warn_of_units(nodes: Mapping[NodeType, NodeTable], edges: Mapping[EdgeType, EdgeTable]) -> None:
+    """Say where times that sampling would compare are known to be in several units."""
+    tables = {f"nodes {name}": each.table for name, each in nodes.items()} | {f"edges {'-'.join(k)}": e.table for k, e in edges.items()}
+    units = {name: table.columns["time"].unit for name, table in tables.items() if table is not None and "time" in table.columns}
+    if len({unit for unit in units.values() if unit is not None}) > 1:
+        shown = ", ".join(f"{unit} of {name}" for name, unit in units.items() if unit is not None)
+        logger.warning("times are in several units and cannot be compared: %s. Write them in one", shown)
 
 
 def _agree_on_ids(node_type: NodeType, nodes: NodeTable, edges: Iterable[EdgeTable]) -> None:

@@ -96,6 +96,11 @@ class ConcatenatedTable(Table):
                 raise InputError(f"{part.name} has {theirs} where {parts[0].name} has {ours}; parts of one table must agree")
             for key, column in self.columns.items():
                 other = part.columns[key]
+                if other.units != column.units:
+                    theirs, ours = (str(each.unit or "numbers") for each in (other, column))
+                    raise InputError(
+                        f"{part.name}: column {key!r} holds {theirs} here and {ours} in {parts[0].name}; parts of one table must agree"
+                    )
                 if other != column:
                     raise InputError(
                         f"{part.name}: column {key!r} is {other.dtype}{list(other.row_shape)} here and "

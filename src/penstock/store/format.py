@@ -46,7 +46,7 @@ class ArraySpec:
         shape: rows first.
         checksums: XXH3-64 of each `BLOCK_BYTES` of the data, as 16 hex digits.
         properties: facts about the values: `num_classes` of labels and their `class_names` where they were words, `is_ascending` of times,
-            how features were `aggregated` (see `penstock.aggregate`).
+            `unit` of dates and times ("seconds since 1970-01-01"), how features were `aggregated` (see `penstock.aggregate`).
     """
 
     file: str

@@ -94,6 +94,27 @@ def test_times_of_day_become_integers(tmp_path):
     assert (columns["day"].tolist(), columns["time"].tolist()) == ([18263], [60])
 
 
+@pytest.mark.parametrize(
+    ("good", "bad", "kind"),
+    [
+        ("2024-05-01 10:36", "oops", r"timestamp\[s\]"),
+        ("2024-05-01 10:36", "2024-05-01 10:36:00.5", r"timestamp\[s\]"),
+        ("2024-05-01", "2024-05-01 10:36", r"date32\[day\]"),
+        ("10:36", "25:00", r"time32\[s\]"),
+        ("true", "2", "bool"),
+    ],
+)
+@pytest.mark.parametrize("bad_row", [700, 1234, 1999])
+def test_a_cell_that_only_arrow_can_judge_is_named_with_its_line(tmp_path, monkeypatch, good, bad, kind, bad_row):
+    monkeypatch.setattr(csv_table, "_BLOCK_BYTES", 5000)
+    rows = [f"0,1,{good}\n" + "\n" * (i % 100 == 0) for i in range(2000)]
+    rows[bad_row] = f'0,1,"{bad}"\n'
+    made = table(tmp_path, "src,dst,a\n" + "".join(rows), Request(name="when", columns="a"))
+    line = "".join(rows[:bad_row]).count("\n") + 2
+    with pytest.raises(InputError, match=rf"e.csv, line {line}: column 'a' holds '{bad}', which is not of type {kind} as those"):
+        read_all(made)
+
+
 def test_header_without_rows(tmp_path):
     columns = check_table(table(tmp_path, "src,dst,w\n", Request(name="weight", columns="w")))
     assert all(len(values) == 0 for values in columns.values())
@@ -135,7 +156,7 @@ def test_bad_files(tmp_path, text, error, message):
             "line 3: column 'w' holds '300', which is not of type uint8",
         ),
         (["a", "b"], Request(name="z", columns="w"), "column 'w', wanted for 'z', holds string; fields are numbers; number the words"),
-        (["1", ""], Request(name="weight", columns="w"), "line 3: column 'w' is empty; 'weight' needs a value in every row$"),
+        (["1", ""], Request(name="age", columns="w"), "line 3: column 'w' is empty; 'age' needs a value in every row$"),
     ],
 )
 def test_bad_cells(tmp_path, cells, request_, message):
@@ -200,6 +221,14 @@ def test_a_number_of_more_digits_than_python_reads(tmp_path):
 def test_a_hundred_thousand_columns():
     names = [f"f{i}" for i in range(100_000)]
     assert resolve(Request(name="x", columns="f0:"), names, "e.csv") == tuple(names)
+
+
+def test_columns_with_commas():
+    def columns(text, *names):
+        return resolve(Request(name="x", columns=text), names, "e.csv")
+
+    assert columns("b, f*,0", "a", "b", "f0", "f1") == ("b", "f0", "f1", "a")
+    assert columns("a,b", "a", "b", "a,b") == ("a,b",)  # a name goes first
 
 
 def test_row_numbers_become_line_numbers(tmp_path):

@@ -1,6 +1,7 @@
 """Parquet files as tables."""
 
 import datetime
+import decimal
 from contextlib import suppress
 
 import numpy as np
@@ -75,6 +76,15 @@ def test_kinds_of_columns(tmp_path):
             "x": np.array([[1, 1], [2, 2], [3, 3]], np.float64),
         },
     )
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(9, 2), pa.decimal256(40, 2)])
+def test_decimals_are_floats(tmp_path, kind):
+    values = pa.array(["0.10", None, "-1234567.25"]).cast(kind)
+    lists = pa.array([[decimal.Decimal("0.10")], [decimal.Decimal("2.25")], [None]], pa.list_(kind))
+    made = read_all(table(tmp_path, {"a": values, "v": lists}, Request(name="a", columns="a"), Request(name="v", columns="v")))
+    np.testing.assert_array_equal(made["a"], np.array([0.1, np.nan, -1234567.25]))
+    np.testing.assert_array_equal(made["v"], np.array([[0.1], [2.25], [np.nan]]))
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string()), pa.string_view()])

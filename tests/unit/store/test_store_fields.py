@@ -75,7 +75,7 @@ def test_unknown_feature_dtype():
 def test_nan_and_infinity(bad):
     values = np.ones((5, 3))
     values[3, 1] = bad
-    with pytest.raises(InputError, match=rf"nodes.csv, line 15: field 'x' is {bad} at \[1\]: NaN and infinite values are refused"):
+    with pytest.raises(InputError, match=rf"nodes.csv, line 15: field 'x' is {bad} at \[1\]: NaN, infinite and missing values are refused"):
         convert("x", values)
     np.testing.assert_array_equal(convert("x", values, allow_nan=True), values.astype(np.float32))
 

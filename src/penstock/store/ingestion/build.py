@@ -221,12 +221,14 @@ class BuiltEdges:
         sink: their files.
         num_src, num_dst: node counts, as given or as the edges imply.
         paths: see `Builder`.
+        num_dangling: rows left out because they end at no node.
     """
 
     sink: EdgeSink
     num_src: int
     num_dst: int
     paths: frozenset[str]
+    num_dangling: int
 
 
 def build_edges(writer: StoreWriter, edge_type: EdgeType, reader: EdgeReader, limits: Limits, progress: Progress) -> BuiltEdges:
@@ -238,7 +240,7 @@ def build_edges(writer: StoreWriter, edge_type: EdgeType, reader: EdgeReader, li
     builder.place_range(lambda: reader.records(counts, progress), counts.histogram)
     for name, converter in reader.fields.items():
         sink.columns[name].properties = converter.properties()
-    return BuiltEdges(sink, counts.num_src, counts.num_dst, frozenset(builder.paths))
+    return BuiltEdges(sink, counts.num_src, counts.num_dst, frozenset(builder.paths), counts.num_dangling)
 
 
 def _choose_cells(reader: EdgeReader, limits: Limits) -> int:

@@ -36,12 +36,14 @@ _ENDS_BYTES = 24
 
 @dataclass(frozen=True, slots=True)
 class EdgeCounts:
-    """What the first time through tells: edges per destination, rows of the table, and node counts as given or implied."""
+    """What the first time through tells: edges per destination, rows of the table, node counts as given or implied, and how many rows
+    are left out because they end at no node."""
 
     histogram: DegreeHistogram
     num_rows: int
     num_src: int
     num_dst: int
+    num_dangling: int
 
 
 class EdgeReader:
@@ -65,6 +67,7 @@ class EdgeReader:
         self.options, self.num_dst = options, num_dst
         self._is_doubled = options.undirected and self.is_one_type
         self._drops_loops = options.self_loops == "drop" and self.is_one_type
+        self._drops_dangling = options.dangling == "drop"
         self._known = (num_src, num_dst)
         self._largest_src = self._largest_dst = -1
         names = [name for name in self.table.columns if name not in (SRC, DST)]
@@ -90,10 +93,12 @@ class EdgeReader:
     def count(self, max_cells: int, progress: Progress) -> EdgeCounts:
         """First time through: check every id and count the edges of each destination."""
         histogram = DegreeHistogram(self.num_dst, max_cells)
-        num_rows = 0
+        num_rows = num_dangling = 0
         with stage(progress, f"count {self.name}", self.table.num_rows):
             for chunk in prefetch(self.table.chunks(self._max_ends, (SRC, DST))):
                 src, dst = (self._checked_end(chunk, end, known) for end, known in zip((SRC, DST), self._known, strict=True))
+                if (keep := self._without_dangling(src, dst)) is not None:
+                    src, dst, num_dangling = src[keep], dst[keep], num_dangling + int(np.count_nonzero(~keep))
                 self._largest_src = max(self._largest_src, int(src.max(initial=-1)))
                 self._largest_dst = max(self._largest_dst, int(dst.max(initial=-1)))
                 if self._is_doubled or self._drops_loops:
@@ -122,6 +127,7 @@ class EdgeReader:
             num_rows,
             self._largest_src + 1 if known_src is None else known_src,
             self._largest_dst + 1 if known_dst is None else known_dst,
+            num_dangling,
         )
 
     @property
@@ -153,6 +159,8 @@ class EdgeReader:
                     rows[EDGE_ID] = np.arange(chunk.first_row, chunk.first_row + src.size, dtype=columns[EDGE_ID].storage)
                 for name, field in self.fields.items():
                     rows[name] = field.convert(chunk.columns[name], chunk.first_row)
+                if (keep := self._without_dangling(src, dst)) is not None:
+                    src, dst, rows = src[keep], dst[keep], {name: values[keep] for name, values in rows.items()}
                 if self._is_doubled or self._drops_loops:
                     src, dst, rows = self._filter(src, dst, rows)
                 rows[INDICES] = src.astype(columns[INDICES].storage)
@@ -173,13 +181,27 @@ class EdgeReader:
         ends = np.where(is_reverse, dst[row], src[row]), np.where(is_reverse, src[row], dst[row])
         return *ends, {name: values[row] for name, values in rows.items()}
 
+    def _without_dangling(self, src: np.ndarray, dst: np.ndarray) -> np.ndarray | None:
+        """Mark the edges whose ends are nodes; None where all are to be."""
+        if not self._drops_dangling:
+            return None
+        keep = np.ones(src.size, dtype=np.bool_)
+        for ends, num_nodes in zip((src, dst), self._known, strict=True):
+            if num_nodes is not None:
+                keep &= (ends >= 0) & (ends < num_nodes)
+        return keep
+
     def _checked_end(self, chunk: Chunk, end: str, num_nodes: int | None) -> np.ndarray:
         raw = np.asarray(chunk.columns[end])
+        if self._drops_dangling and num_nodes is not None:
+            return _as_int64(raw)
         bound = MAX_NODES if num_nodes is None else num_nodes
         if raw.size and not (raw.min() >= 0 and raw.max() < bound):
             bad = np.flatnonzero((raw < 0) | (raw >= bound))
             of_tables = f"number the nodes from 0, or, of tables, map the ids ({argument('ids', 'int')})"
-            hint = f"Are these ids? Then {of_tables}." if num_nodes is None else f"Is the number of nodes too small? Else {of_tables}."
+            drop = argument("dangling", "drop")
+            otherwise = f"Is the number of nodes too small? Else {of_tables}, or leave such edges out ({drop})."
+            hint = f"Are these ids? Then {of_tables}." if num_nodes is None else otherwise
             raise NodeIdError(
                 f"{self.table.where(chunk.first_row + int(bad[0]))}: '{end}' is {raw[bad[0]]}, node ids must lie in [0, {bound}) "
                 f"({bad.size} of the {raw.size} ids around do not). {hint}"

@@ -10,7 +10,8 @@ In: chunks of a column as the source has it. Out: the same rows in the dtype of 
     weight   float64 becomes float32 (what models compute in)
     others   kept
 
-NaN and infinite values are refused unless allowed; a value that turns infinite by conversion always is.
+NaN, which missing values of floating-point fields are too, and infinite values are refused unless allowed; a value that turns infinite by
+conversion always is.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class FieldConverter:
     def __init__(self, table: Table, column: Column, options: IngestOptions, table_name: str, num_classes: int | None = None) -> None:
         self.dtype, self.row_shape, self.name = stored_dtype(column, options, table_name), column.row_shape, column.name
         self._table, self._num_classes, self._storage = table.holding(column.name), num_classes, DTYPES[self.dtype]
-        self._is_bfloat16 = column.is_bfloat16
+        self._is_bfloat16, self._unit = column.is_bfloat16, column.unit
         self._is_label = column.name == LABELS and self.dtype == "int64" and column.row_shape == ()
         self._allow_nan = options.allow_nan or column.name == LABELS
         self._largest_label, self._row_of_largest, self._num_rows = -1, 0, 0
@@ -92,7 +93,7 @@ class FieldConverter:
         if values.shape[1:] != self.row_shape:
             raise InputError(f"{self._table.where(first_row)}: field '{self.name}' has rows of {values.shape[1:]}, not {self.row_shape}")
         if values.dtype.kind == "f" and not self._allow_nan:
-            rule = f"NaN and infinite values are refused; clean them, or allow them ({argument('allow_nan', True)})"
+            rule = f"NaN, infinite and missing values are refused; clean them, or allow them ({argument('allow_nan', True)})"
             self._refuse(values, first_row, ~np.isfinite(values), rule)
         elif values.dtype.kind == "f" and self.name == LABELS:
             self._refuse(values, first_row, np.isinf(values), "labels must be finite; NaN means no label")
@@ -156,7 +157,8 @@ class FieldConverter:
             )
         if self._is_label:
             return {"num_classes": self._num_classes if self._num_classes is not None else self._largest_label + 1}
-        return {"is_ascending": self._is_ascending} if self.name == TIMES else {}
+        unit = {} if self._unit is None else {"unit": str(self._unit)}
+        return unit | ({"is_ascending": self._is_ascending} if self.name == TIMES else {})
 
 
 def from_bfloat16(bits: np.ndarray) -> np.ndarray:

@@ -54,8 +54,11 @@ class Mapping:
         budget, progress: see there.
     """
 
-    def __init__(self, writer: StoreWriter, node_type: str, uses: list[Use], budget: Budget, progress: Progress) -> None:
+    def __init__(
+        self, writer: StoreWriter, node_type: str, uses: list[Use], budget: Budget, progress: Progress, *, refuses_unknown: bool
+    ) -> None:
         self._writer, self._node_type, self._uses, self._budget, self._progress = writer, node_type, uses, budget, progress
+        self._refuses_unknown = refuses_unknown
 
     def gather(self) -> tuple[str, dict[str, ArraySpec]]:
         """Write the distinct ids that the edges name, in sorted order; returns their kind and arrays."""
@@ -122,6 +125,6 @@ class Mapping:
             for array in arrays.values():
                 array.discard()
             raise
-        for use in self._uses:
+        for use in self._uses if self._refuses_unknown else ():
             use.table.refuse_unknown(use.names, self._node_type)
         return {name: array.finish() for name, array in arrays.items()}

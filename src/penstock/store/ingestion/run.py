@@ -28,7 +28,7 @@ from penstock.store.ingestion.edges import EdgeReader, reversed_edges
 from penstock.store.ingestion.forecasting import Forecast, make_forecast
 from penstock.store.ingestion.mapping import Mapping, Use
 from penstock.store.ingestion.nodes import WrittenNodes, write_nodes
-from penstock.store.ingestion.options import IngestOptions, KeepOrDrop
+from penstock.store.ingestion.options import IngestOptions, KeepOrDrop, RefuseOrDrop
 from penstock.store.ingestion.splits import write_splits
 from penstock.store.ingestion.translate import TranslatedTable
 from penstock.store.manifest import IdEntry, Manifest, NodeEntry
@@ -46,6 +46,7 @@ def ingest(
     undirected: bool = False,
     duplicates: KeepOrDrop = "keep",
     self_loops: KeepOrDrop = "keep",
+    dangling: RefuseOrDrop = "refuse",
     feature_dtype: str | None = None,
     edge_ids: bool | None = None,
     allow_nan: bool = False,
@@ -62,9 +63,10 @@ def ingest(
         undirected: add the reverse of every edge: behind it, where both ends are of one type; as a type `rev_...` otherwise.
         duplicates: "drop" keeps the first of equal (src, dst) pairs.
         self_loops: "drop" drops them.
+        dangling: "drop" leaves out edges whose ends are not both nodes, and counts them in the manifest's provenance.
         feature_dtype: of the fields `x`: float16, bfloat16, float32 or float64. None keeps what there is, float64 becomes float32.
         edge_ids: keep the row of each edge in the input; None keeps it where edges have fields.
-        allow_nan: take NaN and infinite values.
+        allow_nan: take NaN and infinite values, and missing ones of floating-point fields as NaN.
         progress: told of the forecast and of each stage.
         overwrite: replace a store at `dest`; it stays until the new one is complete.
         **source_options: for `penstock.sources.open_source`: which columns, which split.
@@ -79,6 +81,7 @@ def ingest(
         undirected=undirected,
         duplicates=duplicates,
         self_loops=self_loops,
+        dangling=dangling,
         feature_dtype=feature_dtype,
         edge_ids=edge_ids,
         allow_nan=allow_nan,
@@ -179,6 +182,7 @@ class Ingestion:
                 "penstock": penstock.__version__,
                 "options": asdict(self._options),
                 "source": source.provenance,
+                **({"dangling": {"-".join(k): b.num_dangling for k, b in built.items()}} if self._options.dangling == "drop" else {}),
             },
         )
 
@@ -218,7 +222,7 @@ class Ingestion:
                 uses[node_type].append(Use(tables[edge_type], names, edges.table, label))
         entries = {}
         for name in (name for name in source.nodes if name in source.mapped):
-            mapping = Mapping(writer, name, uses[name], self._budget, self._progress)
+            mapping = Mapping(writer, name, uses[name], self._budget, self._progress, refuses_unknown=self._options.dangling == "refuse")
             kind, arrays = written[name].ids or mapping.gather()
             table = source.nodes[name].table
             release_memory()

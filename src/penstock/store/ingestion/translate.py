@@ -1,8 +1,8 @@
 """Edges that name nodes by the user's ids, turned into edges between nodes 0..n-1, once, on disk.
 
 In: a table and the parts of the table of ids. Out: the same table with `src` and `dst` as nodes. Each part fills in the ends that it
-knows; several parts mean several passes over the ids. The result goes to a scratch file, so that counting and placing edges, which
-read it once each, neither parse nor hash anything again.
+knows, and an end that none knows is -1; several parts mean several passes over the ids. The result goes to a scratch file, so that
+counting and placing edges, which read it once each, neither parse nor hash anything again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from penstock.errors import InputError
+from penstock.errors import InputError, argument
 from penstock.records import index_dtype
 from penstock.sources.source import ChangedTable, Chunk, Column, Table
 from penstock.store.files import Scratch, ScratchFile
@@ -76,7 +76,8 @@ class TranslatedTable(ChangedTable):
                     row = first + int(np.argmax(rows < 0))
                     raise InputError(
                         f"{self._table.where(row)}: '{name}' is {self._original(name, row)}, which no node of type '{node_type}' has as "
-                        f"its id ({np.count_nonzero(rows < 0)} of the {rows.size} ids around are unknown): add it to the table of nodes"
+                        f"its id ({np.count_nonzero(rows < 0)} of the {rows.size} ids around are unknown): add it to the table of "
+                        f"nodes, or leave such edges out ({argument('dangling', 'drop')})"
                     )
 
     def _original(self, name: str, row: int) -> str:

@@ -1,5 +1,6 @@
 """What cannot be ingested, or made."""
 
+import datetime
 import gzip
 import json
 import re
@@ -8,6 +9,8 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -52,6 +55,18 @@ def test_a_range_of_columns_with_a_wrong_end(columns, fault, tmp_path, capfd):
     assert fault in line
 
 
+def test_columns_with_commas(tmp_path, capfd):
+    (tmp_path / "edges.csv").write_text("src,dst,a,b\n0,1,2,3\n")
+    assert "no column 'c' for 'x'; the columns are src, dst, a, b" in said(capfd, "ingest", "edges.csv", "store", "--edge-field", "x=a,c")
+    assert call(capfd, "ingest", "edges.csv", "store", "--edge-field", "x=a,b")[0] == 0
+    assert Store.open("store").manifest.edges["node", "to", "node"].fields["x"].shape == (1, 2)
+
+
+def test_a_column_of_lists_beside_others(tmp_path, capfd):
+    pq.write_table(pa.table({"src": [0], "dst": [1], "price": [2.0], "emb": [[3.0, 4.0]]}), tmp_path / "edges.parquet")
+    assert "column 'emb', wanted for 'x'" in said(capfd, "ingest", "edges.parquet", "store", "--edge-field", "x=price,emb")
+
+
 @pytest.mark.parametrize("option", ["--edge-field", "--node-field"])
 def test_a_field_given_twice(option, tmp_path, capfd):
     (tmp_path / "edges.csv").write_text("src,dst,a,b\n0,1,2,3\n")
@@ -66,10 +81,32 @@ def test_a_bad_cell_names_its_line(tmp_path, capfd, monkeypatch):
     (tmp_path / "edges.csv").write_text("src,dst,w\n0,1,1\n1,2,2\n2,3,0.5\n3,x,4\n")
     assert "write the first one like 1.0" in said(capfd, "ingest", "edges.csv", "store", "--edge-field", "age=w")
     assert "say --ids string" in said(capfd, "ingest", "edges.csv", "store")
+    (tmp_path / "edges.csv").write_text("src,dst,t\n0,1,2024-05-01 10:36\n1,2,2024-05-01 10:36:00.5\n")
+    line = said(capfd, "ingest", "edges.csv", "store", "--edge-field", "time=t")
+    assert "line 3: column 't' holds '2024-05-01 10:36:00.5', which is not of type timestamp[s] as those in the first MiB" in line
     (tmp_path / "edges.csv").write_bytes("src,dst,w\nann,Zoë,0.5\n".encode("latin-1"))
     assert "line 2: not UTF-8" in said(capfd, "ingest", "edges.csv", "store")
     (tmp_path / "edges.csv").write_text("src,dst,w\n0,1,0.5\n")
     assert "'w', wanted for 'time'" in said(capfd, "ingest", "edges.csv", "store", "--edge-field", "time=w")
+
+
+def test_times_in_several_units(tmp_path, capfd, caplog):
+    def write(name, times):
+        pq.write_table(pa.table({"src": [0], "dst": [1], "t": times}), tmp_path / name)
+
+    def line():
+        return said(capfd, "ingest", "*.parquet", "store", "--edge-field", "time=t")
+
+    write("a.parquet", pa.array([datetime.datetime(2400, 1, 1)], pa.timestamp("us")))
+    write("b.parquet", [17])
+    assert "holds numbers here and microseconds since 1970-01-01 in" in line()
+    write("b.parquet", pa.array([datetime.datetime(2024, 1, 1)], pa.timestamp("ns")))
+    assert "a.parquet, row 0: column 't' holds 2400-01-01 00:00:00" in line()
+    files = {f"u__{name}__u": {"files": f"{name}.parquet", "fields": {"time": "t"}} for name in "ab"}
+    Path("g.json").write_text(json.dumps({"edges": files}))
+    assert call(capfd, "ingest", "g.json", "store")[0] == 0
+    (record,) = caplog.records
+    assert_in_table(record.getMessage())
 
 
 def test_ids_far_apart(tmp_path, capfd):
@@ -80,6 +117,17 @@ def test_ids_far_apart(tmp_path, capfd):
     assert Store.open(tmp_path / "store").num_nodes["node"] == 4
     (tmp_path / "e.csv").write_text("src,dst\n0,30000000\n")
     assert call(capfd, "ingest", tmp_path / "e.csv", tmp_path / "other", "--num-nodes", 30_000_001)[0] == 0
+
+
+def test_dangling_edges(tmp_path, capfd):
+    (tmp_path / "e.csv").write_text("src,dst\na,b\nb,z\n")
+    (tmp_path / "n.csv").write_text("id\nb\na\n")
+    assert "line 3: 'dst' is 'z', which no node" in said(capfd, "ingest", "e.csv", "store", "--nodes", "n.csv")
+    assert call(capfd, "ingest", "e.csv", "store", "--nodes", "n.csv", "--dangling", "drop")[0] == 0
+    (tmp_path / "e.csv").write_text("src,dst\n0,1\n1,7\n")
+    assert "line 3: 'dst' is 7" in said(capfd, "ingest", "e.csv", "other", "--num-nodes", 2)
+    assert call(capfd, "ingest", "e.csv", "other", "--num-nodes", 2, "--dangling", "drop")[0] == 0
+    assert "got 'keep'" in refused(UsageError, ingest, "e.csv", "another", dangling="keep")
 
 
 def test_more_nodes_than_the_disk_has_room_for(tmp_path, capfd):

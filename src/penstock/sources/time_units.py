@@ -1,0 +1,54 @@
+"""What numbers in columns of dates and times count, and from when.
+
+In: types of Arrow. Out: a `TimeUnit`, and the one that several columns are converted to: the finest, in which every value of the others is
+a whole number. Timestamps with a zone are instants; those without one are taken as UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+_NANOSECONDS = {"days": 86_400 * 10**9, "seconds": 10**9, "milliseconds": 10**6, "microseconds": 10**3, "nanoseconds": 1}
+_OF_ARROW = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+
+
+@dataclass(frozen=True, slots=True)
+class TimeUnit:
+    """A unit of time and an origin.
+
+    Attributes:
+        step: "days", "seconds", "milliseconds", "microseconds" or "nanoseconds".
+        origin: "1970-01-01", "midnight", or "" for durations.
+    """
+
+    step: str
+    origin: str
+
+    def __str__(self) -> str:
+        return f"{self.step} since {self.origin}" if self.origin else self.step
+
+    def per(self, coarser: TimeUnit) -> int:
+        """Return how many of this make one of a coarser one."""
+        return _NANOSECONDS[coarser.step] // _NANOSECONDS[self.step]
+
+
+def unit_of(arrow_type: pa.DataType) -> TimeUnit | None:
+    """Return what a column counts; None where it holds no dates and times."""
+    if pa.types.is_date(arrow_type):
+        return TimeUnit("days" if pa.types.is_date32(arrow_type) else "milliseconds", "1970-01-01")
+    if pa.types.is_timestamp(arrow_type):
+        return TimeUnit(_OF_ARROW[arrow_type.unit], "1970-01-01")
+    if pa.types.is_time(arrow_type):
+        return TimeUnit(_OF_ARROW[arrow_type.unit], "midnight")
+    return TimeUnit(_OF_ARROW[arrow_type.unit], "") if pa.types.is_duration(arrow_type) else None
+
+
+def finest(units: Sequence[TimeUnit | None]) -> TimeUnit | None:
+    """Return the unit in which all can be told; None where some tell no time, or from another origin."""
+    known = [unit for unit in units if unit is not None]
+    if len(known) < len(units) or len({unit.origin for unit in known}) != 1:
+        return None
+    return min(known, key=lambda unit: _NANOSECONDS[unit.step])
