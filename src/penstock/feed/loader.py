@@ -370,6 +370,8 @@ class Loader:
     def _batch_asked(self, got: float) -> float:
         """Note that the user asks for a batch, who has had the one before since `got` (0: none). Returns when, by a device's clock too."""
         self._maker.delivery.keep_up()
+        if self._caches.fitted is not None:
+            self._caches.fitted.keep_within()
         asked = time.perf_counter()
         self._stats.user_s += asked - got if got else 0.0
         if self._cache_to_come is not None:

@@ -8,11 +8,12 @@ in memory, so that window and cache compete for the same bytes, and the simulato
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 from penstock.errors import BudgetError, argument
-from penstock.store.budget import format_bytes
+from penstock.store.budget import MIB, format_bytes
 
 RESERVE_SHARE, RESERVE_BYTES = 0.05, 32 << 20
 """Of the budget, and beside it, for what the profile did not see: the allocator's slack, larger batches. In an hour of training within
@@ -125,7 +126,7 @@ def _refusal(budget_bytes: int, needs: Needs, ahead: Ahead) -> BudgetError:
     smallest = int((needs.total + ahead.num_bytes + RESERVE_BYTES) / (1 - RESERVE_SHARE)) + 1
     elsewhere = f", or read from the disk what the device reads in memory ({argument('features', 'disk')})" if needs.pinned else ""
     return BudgetError(
-        f"{argument('host_memory')} of {format_bytes(budget_bytes)} does not hold one batch: {' + '.join([*needs.parts, str(ahead)])} + "
-        f"{format_bytes(RESERVE_BYTES)} and {100 * RESERVE_SHARE:.0f} % reserve = {format_bytes(smallest)} at least. "
+        f"{argument('host_memory')} of {budget_bytes / MIB:.1f} MiB does not hold one batch: {' + '.join([*needs.parts, str(ahead)])} + "
+        f"{format_bytes(RESERVE_BYTES)} and {100 * RESERVE_SHARE:.0f} % reserve = {math.ceil(10 * smallest / MIB) / 10} MiB at least. "
         f"Give more, or make batches, fanouts or {argument('num_workers')} smaller{elsewhere}"
     )

@@ -38,3 +38,28 @@ print(is_in_heap(large.ctypes.data), *(is_in_heap(each.ctypes.data) for each in 
 def test_large_memory_lies_in_the_heap_where_malloc_maps_none():
     run = subprocess.run([sys.executable, "-c", HEAP], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["False", "True", "True", "False"]
+
+
+GROWTH = """
+import numpy
+from penstock.store.process_memory import keep_freed_memory, keeps_freed_memory, letting_freed_memory_go, peak_growth
+if keep_freed_memory() and keeps_freed_memory():
+    held = []
+    def work():  # each a little too large for what the one before left, with one behind it that stays
+        for size in range(8, 16):
+            passing = numpy.ones(size << 20, numpy.uint8)
+            held.append(numpy.ones(size << 20, numpy.uint8))
+            del passing
+    with letting_freed_memory_go():
+        print(peak_growth(work) >> 20)
+    print(peak_growth(work) >> 20)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="malloc of glibc, and its peak by Linux")
+def test_growth_is_what_is_in_use_where_freed_memory_is_let_go():
+    run = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True, check=True)
+    exact, kept = map(int, run.stdout.split())
+    staying = sum(range(8, 16))
+    assert staying + 13 <= exact <= staying + 20  # at its peak 15 more, rounded down, less pages that were there
+    assert kept > 1.5 * staying
