@@ -76,7 +76,7 @@ BARE = dict(store="bare", dropout=0.0, num_neighbors=(2, 2), weight_decay=0.01)
 
 def bare_parts(folder, rank):
     """Evaluation reads rows batch by batch, and no tables."""
-    with mock.patch("penstock.train.learner.MEMORY_BYTES", 0):
+    with mock.patch("penstock.inference.shelves.MEMORY_BYTES", 0):
         return run(folder, "bare-parts-run", **BARE | {"store": "bare-parts"}, epochs=1, order="random")
 
 

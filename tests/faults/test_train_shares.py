@@ -75,7 +75,7 @@ def test_a_process_takes_memory_for_its_share(folder, monkeypatch):
 
 @pytest.mark.parametrize(("num_rows", "room", "is_read"), [(800, 1 << 20, True), (799, 1 << 20, False), (800, 4 * 400 * 16 - 1, False)])
 def test_a_table_is_read_whole_where_as_many_rows_would_be_read(num_rows, room, is_read, folder, monkeypatch):
-    monkeypatch.setattr("penstock.train.learner.MEMORY_BYTES", room)
+    monkeypatch.setattr("penstock.inference.shelves.MEMORY_BYTES", room)
     meeting = Meeting(2)
     _, learners = bare_learners(folder, *(Threads(number, 2, meeting) for number in range(2)))
 

@@ -127,7 +127,7 @@ def test_what_is_free_is_given_back_between_batches_where_a_step_might_not_fit(s
     held, given_back = [0], []
     monkeypatch.setattr("penstock.feed.fit.memory.anonymous_bytes", lambda: held[0])
     loader = loader_of(stores["plain"], plan=Plan(host_memory="8GiB"))
-    most = loader._caches.fitted.held_bytes
+    most = loader._bound.held_bytes
     assert 6 << 30 < most < 8 << 30
     monkeypatch.setattr("penstock.feed.fit.memory.give_back_freed_memory", lambda: given_back.append(len(given_back)))
     for held[0], count in ((most, 0), (most + 1, len(loader) + 1)):  # and when the end is asked for

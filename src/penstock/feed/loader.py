@@ -39,6 +39,7 @@ from penstock.feed.arguments import (
 )
 from penstock.feed.delivery import choose_device
 from penstock.feed.epoch import Epoch, Position
+from penstock.feed.fit import check_room
 from penstock.feed.huge_pages import HugePages, read_at_random
 from penstock.feed.inputs import open_input
 from penstock.feed.options import choose_seed, read_options, samples_ahead
@@ -166,15 +167,23 @@ class Loader:
         self._caches = fill_caches(plan, self._maker, self._options, self._drawing, tables, step, shards)
         self._plainly = PlainMaker(plainly, self._caches.only(tables))
         self._cache_to_come = CacheToCome(plan, self._maker, self._caches) if plan.is_device_cache_found else None
+        self._bound = None
         if self._caches.fitted is None:
             in_flight = self._options.under_way(is_read_ahead=plan.is_read_ahead)
             self._options = dataclasses.replace(self._options, max_in_flight=in_flight)
+            if step is not None and delivery.device is None:
+                tried = dataclasses.replace(plainly, transform=self._maker.transform)
+                num_threads = self._options.num_workers
+                self._bound = check_room(tried, self._plainly.caches, num_threads=num_threads, max_in_flight=in_flight, step=step)
         else:
             fitted = self._caches.fitted
+            self._bound = fitted.bound
             self._options = dataclasses.replace(self._options, num_workers=fitted.num_workers, max_in_flight=fitted.max_in_flight)
         self._sampling = dataclasses.replace(self._options, max_in_flight=max(1, samples_ahead(plan, self._options.num_workers)))
         self._workers, self._samplers = (Threads(self._options.num_workers, "penstock") for _ in range(2))
-        self._huge_pages = HugePages(partial(read_at_random, plan, self._maker), self)
+        self._huge_pages = HugePages(
+            partial(read_at_random, plan if self._bound is None else dataclasses.replace(plan, huge_pages=False), self._maker), self
+        )
         self._stats = LoaderStats()
         self._recording: Recording | None = None
         self._going: BatchStream | None = None
@@ -370,8 +379,8 @@ class Loader:
     def _batch_asked(self, got: float) -> float:
         """Note that the user asks for a batch, who has had the one before since `got` (0: none). Returns when, by a device's clock too."""
         self._maker.delivery.keep_up()
-        if self._caches.fitted is not None:
-            self._caches.fitted.keep_within()
+        if self._bound is not None:
+            self._bound.keep_within()
         asked = time.perf_counter()
         self._stats.user_s += asked - got if got else 0.0
         if self._cache_to_come is not None:

@@ -78,8 +78,8 @@ class NeighborLoader(Loader):
             some nodes may have none (see `penstock.sample.layer_wise`).
         tables: node or edge type -> `penstock.gather.TieredTable` whose fields take the place of the input's, rows numbered as there
             (homogeneous: "node" and ("node", "to", "node")).
-        step: batch -> anything: a training step, on a copy of the model. Tried on small batches where the plan has a budget of memory, to
-            learn what it takes.
+        step: batch -> anything: a training step, on a copy of the model. Tried on parts of a batch, to learn what memory it takes, where
+            the plan has a budget, and in a container that may have too little of it for any.
     Raises:
         UsageError, InputError, NotSupportedError: at construction, for anything that cannot work.
     """

@@ -26,20 +26,22 @@ class PlainMaker:
     Args:
         maker: from `apart`.
         caches: from `Caches.only`, of fields that are not in arrays.
+    Attributes:
+        caches: these.
     """
 
     def __init__(self, maker: BatchMaker, caches: Caches) -> None:
-        self._maker, self._caches = maker, caches
+        self.caches, self._maker = caches, maker
 
     def over(self, maker: BatchMaker) -> PlainMaker:
         """The same for a loader beside, of other seeds."""
         other = dataclasses.replace(apart(self._maker), seeds=maker.seeds, order=maker.order, padding=maker.padding)
-        return PlainMaker(other, self._caches)
+        return PlainMaker(other, self.caches)
 
     def make(self, positions: np.ndarray, epoch: int, index: int) -> Any:
         """Make a batch of the seeds at `positions`, drawn as batch `index` of an epoch."""
         try:
-            return self._maker.make(self._caches, positions, epoch, index)
+            return self._maker.make(self.caches, positions, epoch, index)
         finally:
             self._maker.let_go()
 

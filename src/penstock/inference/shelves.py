@@ -22,13 +22,15 @@ import numpy as np
 
 from penstock.errors import CorruptStoreError, StateError, StoreBusyError, StoreError, UsageError, argument, reason_of
 from penstock.records import NodeType
+from penstock.store.budget import require_room
 from penstock.store.files import WriteBehind, as_bytes, explained, open_locked, sync_folder, write_at
 from penstock.store.format import DATA_OFFSET, npy_header
 from penstock.store.huge_pages import own_pages
+from penstock.store.process_memory import free_bytes
 from penstock.store.whole_file import replacing
 
-MEMORY_BYTES = 2 << 30
-"""Rows of a layer beyond this go to a file, where there is a folder for it."""
+MEMORY_BYTES, SHARE = 2 << 30, 1 / 2
+"""Rows of a layer beyond this, or beyond this share of what is free, go to a file, where there is a folder for it."""
 SAVE_EVERY_S = 30.0
 STATE = "state.json"
 
@@ -64,7 +66,7 @@ class Shelf(Protocol):
 
 
 class MemoryShelf:
-    """Rows in memory; those of a layer beyond `MEMORY_BYTES` in a file without a name, which goes with the array or the process.
+    """Rows in memory; those of a layer beyond `room_for_rows` in a file without a name, which goes with the array or the process.
 
     Args:
         folder: for such files; None: all in memory.
@@ -114,13 +116,20 @@ def _check_alike(layer: int, rows: np.ndarray, dtype: np.dtype, shape: Sequence[
         )
 
 
+def room_for_rows() -> int:
+    """Return how many bytes of rows memory should hold here and now, in the container around this process too."""
+    return min(MEMORY_BYTES, int(SHARE * free_bytes()))
+
+
 def empty_rows(
     shape: tuple[int, ...], dtype: np.dtype, folder: Path | None, what: str, most_bytes: int | None = None, *, is_sparse: bool = False
 ) -> np.ndarray:
-    """An array in memory or, if there is a folder and more than `most_bytes` (`MEMORY_BYTES`) to hold, in a file, which goes with it;
+    """An array in memory or, if there is a folder and more than `most_bytes` (`room_for_rows`) to hold, in a file, which goes with it;
     `what`: begins what is said where the disk is full; `is_sparse`: memory is taken by small pages, where rows are written only."""
     num_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    if folder is None or num_bytes <= (MEMORY_BYTES if most_bytes is None else most_bytes):
+    if folder is None:
+        require_room(num_bytes, what, f"give {argument('out')}, a file")
+    if folder is None or num_bytes <= (room_for_rows() if most_bytes is None else most_bytes):
         return own_pages(num_bytes, are_huge=not is_sparse).view(dtype).reshape(shape) if num_bytes else np.empty(shape, dtype)
     try:
         file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed below)

@@ -130,6 +130,22 @@ def keeps_freed_memory() -> bool:
     return _is_kept
 
 
+def stop_keeping_freed_memory() -> None:
+    """Undo `keep_freed_memory`: memory then grows by little more than what is in use at once, and steps that free large pieces take up to
+    twice the time."""
+    global _is_kept
+    if _is_kept:
+        _map_large_pieces()
+        _is_kept = False
+        give_back_freed_memory()
+
+
+def _map_large_pieces() -> None:
+    mallopt = ctypes.CDLL(None).mallopt
+    mallopt(_M_MMAP_THRESHOLD, _LEAST_MAPPED)
+    mallopt(_M_MMAP_MAX, _MOST_MAPS)
+
+
 @contextlib.contextmanager
 def letting_freed_memory_go() -> Iterator[None]:
     """Undo `keep_freed_memory` within the block: large pieces that malloc has no room for are mapped, and given back one by one, so that
@@ -137,13 +153,11 @@ def letting_freed_memory_go() -> Iterator[None]:
     if not _is_kept:
         yield
         return
-    mallopt = ctypes.CDLL(None).mallopt
-    mallopt(_M_MMAP_THRESHOLD, _LEAST_MAPPED)
-    mallopt(_M_MMAP_MAX, _MOST_MAPS)
+    _map_large_pieces()
     try:
         yield
     finally:
-        mallopt(_M_MMAP_MAX, 0)
+        ctypes.CDLL(None).mallopt(_M_MMAP_MAX, 0)
 
 
 def is_in_heap(address: int) -> bool:

@@ -17,9 +17,11 @@ import torch
 
 from penstock.feed import NeighborLoader
 from penstock.inference.needed import find_needed
-from penstock.inference.shelves import MemoryShelf
+from penstock.inference.shelves import SHARE, MemoryShelf
 from penstock.inference.steps import num_rows, run
 from penstock.plan import Plan
+from penstock.store.budget import format_bytes
+from penstock.store.process_memory import free_bytes
 from penstock.train.config import TrainConfig
 from penstock.train.inference import Finish, infer_sampled, source_of, steps_of
 from penstock.train.learner import Learner
@@ -39,13 +41,17 @@ class Evaluation:
         folder: for rows of layers that memory should not hold.
         advance: told (rows done, rows in all).
     Attributes:
-        is_sampled: over neighbourhoods as in training, with memory that does not grow with the graph.
+        is_sampled: over neighbourhoods as in training, with memory that does not grow with the graph. A run goes on as it began.
+        reason: why that is, where nobody asked for it; else empty.
     """
 
     def __init__(
         self, config: TrainConfig, plan: Plan, learner: Learner, ranks: Ranks, folder: Path, advance: Callable[[int, int], None]
     ) -> None:
-        self.is_sampled = config.is_sampled_evaluation or (ranks.num_ranks > 1 and config.evaluation == "auto")
+        self.is_sampled, self.reason = config.is_sampled_evaluation, ""
+        if config.evaluation == "auto" and not self.is_sampled:
+            self.reason = "" if ranks.num_ranks > 1 else _lack_of_room(config, learner)
+            self.is_sampled = ranks.num_ranks > 1 or bool(self.reason)
         self._learner, self._ranks, self._folder, self._advance = learner, ranks, folder, advance
         self._num_workers = config.num_workers
         fanouts = [fanout if fanout >= 0 else _ALL for fanout in config.num_neighbors]
@@ -93,6 +99,23 @@ class Evaluation:
                 source, steps, needed, MemoryShelf(self._folder), plan=self._plan, num_workers=self._num_workers,
                 device=self._learner.device, advance=advance,
             )  # fmt: skip
+
+
+def _lack_of_room(config: TrainConfig, learner: Learner) -> str:
+    """Say so where memory would not hold what layers give for nodes of val and test, and for all that these read: rows in a file are read
+    at random, neighbour by neighbour, which takes longer than training where memory does not hold that file either."""
+    data, num_kept = learner.data, len(steps_of(learner.model, learner.data.graph)) - 1
+    num_nodes = sum(data.graph.num_nodes.values())
+    grows = 1 + sum(csc.num_edges for csc in data.graph.adjacency.values()) / max(1, num_nodes)
+    wanted = data.parts["val"].size + data.parts["test"].size
+    rows = [min(num_nodes, int(wanted * grows**hops)) for hops in range(1, num_kept + 1)]
+    num_bytes, left = 4 * config.hidden * sum(rows[-2:]), free_bytes()  # one layer is read while the next one is written
+    if num_bytes <= SHARE * left:
+        return ""
+    return (
+        f"val and test are computed over sampled neighbourhoods: over all neighbours, layers have rows of {format_bytes(num_bytes)}, and "
+        f"{format_bytes(left)} of memory are free; --evaluation full computes these too, partly in files"
+    )
 
 
 def _known(score: float) -> float | None:

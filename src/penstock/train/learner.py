@@ -18,7 +18,7 @@ import torch
 from torch.autograd.grad_mode import set_multithreading_enabled
 
 from penstock.feed import layers
-from penstock.inference.shelves import MEMORY_BYTES
+from penstock.inference.shelves import room_for_rows
 from penstock.inference.whole_graph import weights_digest
 from penstock.records import EDGE, NODE, NodeType
 from penstock.train.config import TrainConfig
@@ -171,12 +171,12 @@ class Learner:
     @contextmanager
     def reading(self, num_rows: int) -> Iterator[None]:
         """Have whole tables of learnt rows here within the block, so that each of their rows comes once: tables that have no more rows than
-        this process is going to read, as far as `MEMORY_BYTES` hold them. All processes enter it at the same point.
+        this process is going to read, as far as `room_for_rows` of all has them. All processes enter it at the same point.
 
         Args:
             num_rows: that all processes together are going to read, about.
         """
-        room = MEMORY_BYTES
+        room = min(self._ranks.gather(room_for_rows())) if self._shared else 0
         for t, shared in self._shared.items():
             num_bytes = 4 * math.prod(shared.shape)
             if shared.shape[0] * self._ranks.num_ranks <= num_rows and num_bytes <= room:

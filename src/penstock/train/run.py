@@ -38,7 +38,7 @@ from penstock.order.by_name import SPLIT
 from penstock.plan import Plan
 from penstock.records import NodeType
 from penstock.store import Store
-from penstock.store.process_memory import keep_freed_memory, peak_resident_bytes, usable_cores
+from penstock.store.process_memory import free_in_container, keep_freed_memory, peak_resident_bytes, usable_cores
 from penstock.store.progress import hearing
 from penstock.store.results import refuse_in_store
 from penstock.store.watch import check_bytes, check_place
@@ -183,6 +183,7 @@ class _Run:
 
     def _make_loader(self) -> NeighborLoader:
         config, device = self.config, self.learner.device
+        is_tried = self.plan.host_memory is not None or free_in_container() is not None
         fork = torch.random.fork_rng([device] if device.type == "cuda" else [])  # a step may be tried
         with fork, hearing(self.observer.note):
             return _Loader(
@@ -200,7 +201,7 @@ class _Run:
                 rank=self.ranks.place,
                 num_ranks=self.ranks.num_ranks,
                 non_stop=config.non_stop and config.epochs,
-                step=self.learner.step_on_a_copy() if self.plan.host_memory is not None else None,
+                step=self.learner.step_on_a_copy() if is_tried else None,
                 device=config.device,
             )
 
@@ -226,6 +227,8 @@ class _Run:
         if not is_new:
             self._restore()
             self.ranks.from_first(lambda: write_json(settings, self.config.as_dict()))
+        if self.evaluation.is_sampled and self.evaluation.reason:
+            self.observer.note(self.evaluation.reason)
         self.observer.started(self.describe(), self.config.epochs)
         try:
             self._train()
@@ -423,6 +426,7 @@ class _Run:
             "record": self.record.as_dict(),
             "history": [record.as_dict() for record in self.history],
             "best": self.best,
+            "is_sampled_evaluation": self.evaluation.is_sampled,
         }
         return self.learner.collect(state, self.folder)
 
@@ -464,6 +468,7 @@ class _Run:
         if [record.epoch for record in (*self.history, self.record)] != list(range(len(self.history) + 1)):
             raise ValueError("its epochs do not follow each other")
         self.learner.check_weights(best["model"])
+        self.evaluation.is_sampled = bool(state.get("is_sampled_evaluation", self.evaluation.is_sampled))
         self.best = {"epoch": int(best["epoch"]), **{part: _score(best[part]) for part in ("val", "test")}, "model": dict(best["model"])}
         if self.ranks.num_ranks != 1 + len(others) and self.record.epoch < self.config.epochs and not self._is_over():
             raise StateError(

@@ -6,7 +6,7 @@ batches it makes at once, so that all of the process stays within the budget; or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.cache.choose import RANKING_BYTES_PER_NODE, STATIC
-from penstock.errors import argument
+from penstock.errors import BudgetError, argument
 from penstock.feed.fit.device import ROUNDING, DeviceUse, batch_bytes, state_bytes
 from penstock.feed.fit.profile import Profile, take_profile
 from penstock.feed.fit.search import MARGIN, CacheSearch
@@ -37,6 +37,7 @@ from penstock.store.process_memory import (
     peak_growth,
     resident_bytes,
     resident_bytes_outside,
+    stop_keeping_freed_memory,
 )
 from penstock.store.tiers import DiskTier
 
@@ -48,9 +49,10 @@ BATCHES_SHARE = 0.3
 """Of the budget that batches under way may take before fewer of them are made at once."""
 PROBED_SHARES = (0.125, 0.25, 0.5, 1.0)
 """Of a batch, that a training step is tried with, as far as memory holds it: edges grow faster than nodes."""
-KEPT_MARGIN = 1.5
+KEPT_MARGIN, MOST_KEPT = 1.5, 2.5
 """Of a step, in place of MARGIN, where malloc keeps what is freed: what is free lies in pieces, of which a step touches more than it uses.
-One that uses 347 MiB at its peak was seen to grow by 390 to 510."""
+One that uses 347 MiB at its peak was seen to grow by 390 to 510, and one of larger pieces that uses 680 by 1,120 to 1,610: at least, and
+at most, between which two steps in a row tell."""
 NEW_SHARE, FILES_BYTES = 0.25, 32 << 20
 """Of a step, that it may take beside what earlier ones have left free: 130 of 520 MiB; and what libraries may take that they did not take
 before the first epoch: 24 MiB."""
@@ -58,6 +60,32 @@ READ_BYTES_PER_ROW = 96
 """Of the plan of a read: order, places, starts, lengths."""
 STEP_BYTES_PER_ROW_BYTE = 2.0
 """Where no step is there to be tried: twice the features of a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What the process may hold between two batches.
+
+    Attributes:
+        held_bytes: of memory, not of files; beyond it, what is free is given back.
+    """
+
+    held_bytes: int
+
+    @classmethod
+    def below(cls, num_bytes: int, step_bytes: int) -> Bound:
+        """Return what leaves room for the next step below `num_bytes` of memory."""
+        return cls(num_bytes - int(NEW_SHARE * step_bytes) - FILES_BYTES)
+
+    def keep_within(self) -> None:
+        """Between two batches: give back what malloc keeps where the next step might go beyond the bound.
+
+        Steps and threads free memory in pieces of ever other sizes, and take new memory where none of them fits: in 60 steps of a typed
+        graph the process grew from 1.05 to 1.3 GiB, with 500 MiB of malloc's in use after each forward pass and 260 between steps. To
+        give back at every step halves the seeds per second.
+        """
+        if anonymous_bytes() > self.held_bytes:
+            give_back_freed_memory()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +102,7 @@ class Fitted:
         visits: node type -> uint8[num_nodes], of the profile; likewise.
         num_sampled: batches of the profile.
         rows_on_device: node type -> rows kept on a device by a policy of its own; None: it is found out after the first steps.
-        held_bytes: memory, not of files, that the process may hold between two batches; beyond it, what is free is given back.
+        bound: of what is held between two batches.
     """
 
     memory: MemoryPlan
@@ -86,17 +114,7 @@ class Fitted:
     visits: dict[NodeType, np.ndarray]
     num_sampled: int
     rows_on_device: Mapping[NodeType, int] | None = None
-    held_bytes: int
-
-    def keep_within(self) -> None:
-        """Between two batches: give back what malloc keeps where the next step might go beyond the budget.
-
-        Steps and threads free memory in pieces of ever other sizes, and take new memory where none of them fits: in 60 steps of a typed
-        graph the process grew from 1.05 to 1.3 GiB, with 500 MiB of malloc's in use after each forward pass and 260 between steps. To
-        give back at every step halves the seeds per second.
-        """
-        if anonymous_bytes() > self.held_bytes:
-            give_back_freed_memory()
+    bound: Bound
 
 
 def fit_memory(
@@ -125,21 +143,36 @@ def fit_memory(
     row_bytes = {t: table.row_bytes for t, table in caches.of_nodes.items()}
     kept = row_bytes if plan.policy is not None else {}
     profile = take_profile(maker, kept if plan.device_policy is None else row_bytes)
-    batch = _measure_batch(profile, row_bytes, use)
+    batch = measure_batch(profile, row_bytes, use)
     in_flight = max(max_in_flight, 1)
     while in_flight > 1 and (in_flight + 1) * (batch.sample + batch.rows + batch.staging) > BATCHES_SHARE * budget:
         in_flight -= 1
-    process_bytes, step_bytes = _measure_step(maker, caches, profile, step or (lambda batch: None), use, budget)
+    shares = PROBED_SHARES if use is None else PROBED_SHARES[:1]  # the memory of a device is taken too
+
+    def measured() -> tuple[int, int]:
+        process_bytes, step_bytes = measure_step(maker, caches, profile, step or (lambda batch: None), use, budget, shares)
+        if step is None:
+            gathered = sum(profile.num_nodes.get(t, 0) * width for t, width in row_bytes.items())
+            step_bytes = 0 if use is not None else int(STEP_BYTES_PER_ROW_BYTE * gathered)
+        return process_bytes, step_bytes
+
+    process_bytes, step_bytes = measured()
     file_bytes = max(0, resident_bytes_outside(".npy") - anonymous_bytes())
-    if step is None:
-        gathered = sum(profile.num_nodes.get(t, 0) * width for t, width in row_bytes.items())
-        step_bytes = 0 if use is not None else int(STEP_BYTES_PER_ROW_BYTE * gathered)
     search = CacheSearch(plan, maker.sampler.graph, profile, kept, use, _spooled(plan, caches, row_bytes))
     run = _Run(
         plan=plan, graph=maker.sampler.graph, caches=caches, use=use, kept_types=list(kept), is_ahead=search.is_ahead, batch=batch,
         process_bytes=process_bytes, step_bytes=step_bytes, workspace_bytes=profile.workspace_bytes,
     )  # fmt: skip
-    memory, way = choose_way(budget, ways_to_run(max(num_workers, 1), in_flight, plan), run.needs, search)
+    ways = ways_to_run(max(num_workers, 1), in_flight, plan)
+    try:
+        memory, way = choose_way(budget, ways, run.needs, search)
+    except BudgetError:
+        if not keeps_freed_memory():
+            raise
+        stop_keeping_freed_memory()  # slower, but less
+        process_bytes, step_bytes = measured()
+        run = replace(run, process_bytes=process_bytes, step_bytes=step_bytes)
+        memory, way = choose_way(budget, ways, run.needs, search)
     lists, rows = search.divide(memory.cache_bytes)
     whole = sum(caches.of_nodes[t].num_rows * width for t, width in kept.items())
     whole += sum(csc.indices.nbytes for csc in maker.sampler.graph.adjacency.values())
@@ -155,12 +188,12 @@ def fit_memory(
         visits=profile.row_visits,
         num_sampled=profile.num_batches,
         rows_on_device=None if use is None else use.rows,
-        held_bytes=budget - file_bytes - memory.needs.pointers - int(NEW_SHARE * step_bytes) - FILES_BYTES,
+        bound=Bound.below(budget - file_bytes - memory.needs.pointers, step_bytes),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Batch:
+class BatchBytes:
     """Bytes of the host that a batch takes at most.
 
     Attributes:
@@ -196,7 +229,7 @@ class _Run:
     use: DeviceUse | None
     kept_types: list[NodeType]
     is_ahead: bool
-    batch: _Batch
+    batch: BatchBytes
     process_bytes: int
     step_bytes: int
     workspace_bytes: int
@@ -243,18 +276,26 @@ def _spooled(plan: Plan, caches: Caches, row_bytes: Mapping[NodeType, int]) -> d
     return found
 
 
-def _measure_batch(profile: Profile, row_bytes: Mapping[NodeType, int], use: DeviceUse | None) -> _Batch:
+def measure_batch(profile: Profile, row_bytes: Mapping[NodeType, int], use: DeviceUse | None) -> BatchBytes:
+    """Return what a batch takes at most, by a profile; `row_bytes`: of a node of each type."""
     sample, rows = (int(MARGIN * size) for size in batch_bytes(profile, row_bytes, use))
     num_read = sum(count for t, count in profile.num_nodes.items() if use is None or t not in use.types_read)
     staging = 0 if use is None else ROUNDING * (sample + rows)
-    return _Batch(sample=sample, rows=rows, staging=staging, num_read=num_read, num_edges=profile.num_edges)
+    return BatchBytes(sample=sample, rows=rows, staging=staging, num_read=num_read, num_edges=profile.num_edges)
 
 
-def _measure_step(
-    maker: BatchMaker, caches: Caches, profile: Profile, step: Callable[[Any], object], use: DeviceUse | None, budget: int
+def measure_step(
+    maker: BatchMaker,
+    caches: Caches,
+    profile: Profile,
+    step: Callable[[Any], object],
+    use: DeviceUse | None,
+    budget: int,
+    shares: Sequence[float] = PROBED_SHARES,
 ) -> tuple[int, int]:
-    """(bytes of the process once a step was tried, those that a step on a whole batch takes above that, by one on a single seed and
-    one on a part of it, the larger the better: all of it where that fits, and an eighth where the memory of a device is taken too)."""
+    """Return (bytes of the process once a step was tried, those that a step on a whole batch takes above that), by one on a single seed and
+    one on a part of it, the larger of `shares` the better, as far as the budget holds it."""
+    is_kept, batch = keeps_freed_memory(), None
     let_go_of_libraries()
     positions = maker.order.batch(0, 0, maker.batch_size)
     few = maker.make(caches, positions[:1], 0, 0)
@@ -262,9 +303,9 @@ def _measure_step(
     give_back_freed_memory()
     with letting_freed_memory_go():
         fixed = peak_growth(partial(step, few))  # such as gradients of rows that are learnt
-    margin = KEPT_MARGIN if keeps_freed_memory() else MARGIN
+    margin = KEPT_MARGIN if is_kept else MARGIN
     num_few, whole, grown, many = int(few.num_nodes), sum(profile.num_nodes.values()), 0, 0
-    for size in sorted({max(1, int(share * positions.size)) for share in (PROBED_SHARES if use is None else PROBED_SHARES[:1])}):
+    for size in sorted({max(1, int(share * positions.size)) for share in shares}):
         batch = maker.make(caches, positions[:size], 0, 0)
         give_back_freed_memory()
         num_nodes = int(batch.num_nodes)
@@ -272,12 +313,23 @@ def _measure_step(
             break  # what is known of it by now will be refused, most likely
         with letting_freed_memory_go():
             grown, many = peak_growth(partial(step, batch)), num_nodes
-        del batch
     step_bytes = _of_whole_batch(fixed, grown, num_few, many, whole)
-    del few  # its memory is not the process'
+    if is_kept and use is None:
+        give_back_freed_memory()
+        kept_bytes = MOST_KEPT * step_bytes
+        if resident_bytes() + kept_bytes <= budget:
+            kept_bytes = peak_growth(partial(_repeat, step, batch)) * max(1.0, whole / many)
+        margin = max(margin, kept_bytes / max(step_bytes, 1))
+    del few, batch  # their memory is not the process'
     maker.let_go()
     give_back_freed_memory()
     return resident_bytes_outside(".npy") - profile.num_bytes - (0 if use is None else use.copied_bytes), int(margin * step_bytes)
+
+
+def _repeat(step: Callable[[Any], object], batch: Any) -> None:
+    """Take a step twice: the second one comes upon what the first one left."""
+    for _ in range(2):
+        step(batch)
 
 
 def _of_whole_batch(few_bytes: int, many_bytes: int, few: int, many: int, whole: int) -> int:

@@ -66,7 +66,7 @@ class Profile:
         return sum(a.nbytes for a in arrays) + sum(a.nbytes for trace in self.traces.values() for a in trace)
 
 
-def take_profile(maker: BatchMaker, node_types: Iterable[NodeType]) -> Profile:
+def take_profile(maker: BatchMaker, node_types: Iterable[NodeType], max_batches: int | None = None) -> Profile:
     """Sample batches of the first epoch for a while; rows are followed for some node types."""
     if maker.sampler.induced:
         raise UsageError("a budget is fitted to sampled edges: take subgraph_type='directional', or give the caches' sizes in the plan")
@@ -76,7 +76,7 @@ def take_profile(maker: BatchMaker, node_types: Iterable[NodeType]) -> Profile:
     profile.row_visits = {t: np.zeros(graph.num_nodes[t], np.uint8) for t in node_types}
     profile.list_visits = {e: np.zeros(csc.num_dst, np.uint8) for e, csc in graph.adjacency.items()}
     chosen: dict[NodeType, list[np.ndarray]] = {t: [] for t in profile.row_visits}
-    started, num_batches = time.perf_counter(), min(MAX_BATCHES, batches.num_batches)
+    started, num_batches = time.perf_counter(), min(max_batches or MAX_BATCHES, batches.num_batches)
     for index in told(range(num_batches), "sampling a short profile: batch", num_batches):
         if index >= MIN_BATCHES and time.perf_counter() - started > MAX_SECONDS:
             break

@@ -1,0 +1,74 @@
+"""Whether the container around this process has the memory that training takes, where no budget was given.
+
+In: what makes batches, and a training step. Out: a bound to stay within, a warning if need be, or a refusal. Beyond the limit of its
+container a process is killed without a word, minutes later; so a step is tried first, on ever larger parts of a batch, within what is left.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from penstock.errors import BudgetError, argument
+from penstock.feed.caches import Caches
+from penstock.feed.fit.memory import PROBED_SHARES, Bound, measure_batch, measure_step
+from penstock.feed.fit.profile import MIN_BATCHES, take_profile
+from penstock.feed.maker import BatchMaker
+from penstock.records import NODE, NodeType
+from penstock.store.budget import format_bytes
+from penstock.store.process_memory import (
+    anonymous_bytes,
+    free_in_container,
+    keeps_freed_memory,
+    resident_bytes_outside,
+    stop_keeping_freed_memory,
+)
+
+PLENTY = 4
+"""What is left, to what an eighth of a batch lets expect, where no more of it is tried."""
+
+logger = logging.getLogger("penstock")
+
+
+def check_room(maker: BatchMaker, caches: Caches, *, num_threads: int, max_in_flight: int, step: Callable[[Any], object]) -> Bound | None:
+    """See above; batches and the model stay what they are.
+
+    Args:
+        maker: with memory of its own. caches: that are filled.
+        num_threads, max_in_flight: that make batches, and batches at once.
+        step: a training step on a copy of the model.
+    Returns:
+        What may be held between two batches; None: there is no limit near.
+    Raises:
+        BudgetError: one step on one batch takes more than is left.
+    """
+    left = free_in_container()
+    if left is None or maker.sampler.induced:
+        return None
+    profile, row_bytes = take_profile(maker, (), MIN_BATCHES), Counter[NodeType]()
+    for one in maker.source.fields()[0]:
+        row_bytes[one.key if isinstance(one.key, str) else NODE] += one.source.row_bytes
+    batch = measure_batch(profile, row_bytes, None)
+    most = resident_bytes_outside(".npy") + left
+
+    def planned(*shares: float) -> tuple[int, int]:
+        _, step_bytes = measure_step(maker, caches, profile, step, None, most, shares)
+        batches_bytes = (max_in_flight + 1) * (batch.sample + batch.rows) + num_threads * profile.workspace_bytes
+        return step_bytes, step_bytes + batches_bytes
+
+    step_bytes, num_bytes = planned(PROBED_SHARES[0])
+    if PLENTY * num_bytes < left:
+        return None
+    step_bytes, num_bytes = planned(*PROBED_SHARES)
+    if num_bytes > left and keeps_freed_memory():
+        stop_keeping_freed_memory()  # slower, but less
+        step_bytes, num_bytes = planned(*PROBED_SHARES)
+    what, room = "training without a budget takes about", f"the container around this process has {format_bytes(left)} left"
+    error = BudgetError(f"{what} {format_bytes(num_bytes)}, and {room}: give {argument('host_memory')}, or take smaller batches or fanouts")
+    if step_bytes + batch.sample + batch.rows > left:
+        raise error
+    if num_bytes > left:
+        logger.warning(error)
+    return Bound.below(anonymous_bytes() + left, step_bytes)
