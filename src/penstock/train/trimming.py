@@ -24,7 +24,7 @@ from torch_geometric import nn as pyg
 from penstock.errors import NotSupportedError, UsageError
 from penstock.feed.layers import Hops, Layer, has_weights, hops_of
 from penstock.inference.pyg_models import is_of_one_row
-from penstock.train.convs import attention, counts, mapped_sums, means, product
+from penstock.train.convs import attention, counts, is_transformed, mapped_sums, means, product
 
 logger = logging.getLogger("penstock")
 
@@ -253,6 +253,8 @@ def _cut_alike(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 def _has_product(conv: Any, x: Tensor, weights: Tensor | None) -> bool:
     """Whether a layer is a product of matrices that torch has, with all gradients; of the maximum it has other ones than PyG."""
+    if is_transformed():
+        return False
     is_known = x.dtype in (torch.float32, torch.float64) and (weights is None or (weights.dtype == x.dtype and weights.dim() == 1))
     return is_known and _sends_sums(conv) and not (weights is not None and weights.requires_grad)
 
