@@ -266,3 +266,28 @@ def test_transforms_of_torch_func(case):
     whole = transformed()
     penstock.trim(model)
     assert_alike(transformed(), whole)
+
+
+def clone(module):
+    """Another module with the same `forward`, whose weights depend on the first one's, as libraries for MAML make it."""
+    other = object.__new__(type(module))
+    other.__dict__ = module.__dict__.copy()
+    other._parameters = {name: None if each is None else each * 2 for name, each in module._parameters.items()}
+    other._modules = {name: clone(each) for name, each in module._modules.items()}
+    return other
+
+
+@pytest.mark.parametrize("case", ["sage", "gcn, weights", "gat", "gatv2", "agnn", "pna"])
+def test_copies_that_share_a_forward(case):
+    make, names = CASES[case]
+    model, batch = Model(make).double().eval(), make_batch()
+    edges = of_edges(names, batch.num_edges)
+    whole = [
+        clone(model)(batch.x, batch.edge_index, *edges)[: batch.batch_size],
+        model(batch.x, batch.edge_index, *edges)[: batch.batch_size],
+    ]
+    penstock.trim(model)
+    found = [each(batch.x, batch.edge_index, *edges) for each in (clone(model), model)]
+    assert_alike(found, whole)
+    assert not torch.equal(*found)
+    assert_alike(model.forward(batch.x, batch.edge_index, *edges), whole[1])

@@ -59,6 +59,9 @@ PADDED = (
 
 HOOKS = ("propagate", "message", "aggregate", "message_and_aggregate", "edge_update")
 
+_PART = "_penstock_part"
+"""An argument of a trimmed `forward`: the module that is called."""
+
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -92,10 +95,12 @@ def trim(model: Model, also: Collection[type[pyg.MessagePassing]] = ()) -> Model
     for conv in convs:
         if "forward" not in vars(conv):
             conv.forward = _Trimmed(conv, type(conv), _signature(type(conv)), talk)
+            conv.register_forward_pre_hook(_name_part, with_kwargs=True)
             if type(conv) in OF_PRODUCTS:
                 conv.message_and_aggregate = _Aggregated(conv, type(conv))  # pyright: ignore[reportAttributeAccessIssue]
     if "forward" not in vars(model):
         model.forward = _Explaining(model, type(model))
+        model.register_forward_pre_hook(_name_part, with_kwargs=True)
     for part in model.modules():
         if isinstance(part, pyg.JumpingKnowledge) and _cut_alike not in part._forward_pre_hooks.values():
             part.register_forward_pre_hook(_cut_alike, with_kwargs=True)
@@ -132,6 +137,12 @@ def _signature(kind: type[nn.Module]) -> Signature:
     return unbound.replace(parameters=list(unbound.parameters.values())[1:])
 
 
+def _name_part(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Tell what stands in place of a `forward` whose it is. It is no method: a copy that shares it (copy.copy, a clone with weights of its
+    own as in MAML, a replica) would be computed with the weights of the module that was trimmed."""
+    return args, {**kwargs, _PART: part}
+
+
 @dataclass(eq=False)
 class _Talk:
     """What a model has said."""
@@ -154,8 +165,9 @@ class _Explaining:
     kind: type[nn.Module]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        model = kwargs.pop(_PART, self.model)
         try:
-            return self.kind.forward(self.model, *args, **kwargs)
+            return self.kind.forward(model, *args, **kwargs)
         except (RuntimeError, IndexError) as error:
             if isinstance(error, IndexError) or "size" in str(error).lower():
                 error.add_note(
@@ -174,7 +186,7 @@ class _Trimmed:
     talk: _Talk
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        conv, of_class = self.conv, self.kind.forward
+        conv, of_class = kwargs.pop(_PART, self.conv), self.kind.forward
         more = self._bound(args, kwargs)
         x, edge_index = more.pop("x"), more.pop("edge_index")
         rows = x if isinstance(x, (tuple, list)) else (x, x)
