@@ -291,3 +291,11 @@ def test_copies_that_share_a_forward(case):
     assert_alike(found, whole)
     assert not torch.equal(*found)
     assert_alike(model.forward(batch.x, batch.edge_index, *edges), whole[1])
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.* is deprecated:DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_a_trace_is_for_any_batch():
+    model, batch, other = Model(CASES["sage"][0]).double().eval(), make_batch(), make_batch(make_data(80))
+    whole = model(other.x, other.edge_index)
+    traced = torch.jit.trace(penstock.trim(model), (batch.x, batch.edge_index))
+    torch.testing.assert_close(traced(other.x, other.edge_index), whole)

@@ -157,8 +157,17 @@ class _Talk:
         self.is_of_whole = True
 
 
+class _Forward:
+    """What stands in place of a `forward`; has no code that could be scripted or exported."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("__code__", "__globals__"):
+            raise AttributeError("a trimmed model is neither scripted nor exported: load its state_dict() into one that is not trimmed")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
 @dataclass(eq=False)
-class _Explaining:
+class _Explaining(_Forward):
     """In place of a model's `forward`: errors about shapes say that rows are fewer."""
 
     model: nn.Module
@@ -177,7 +186,7 @@ class _Explaining:
 
 
 @dataclass(eq=False)
-class _Trimmed:
+class _Trimmed(_Forward):
     """In place of a layer's `forward`."""
 
     conv: Any
@@ -187,6 +196,8 @@ class _Trimmed:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         conv, of_class = kwargs.pop(_PART, self.conv), self.kind.forward
+        if torch._C._get_tracing_state() is not None:  # by torch.jit: for any edges
+            return of_class(conv, *args, **kwargs)
         more = self._bound(args, kwargs)
         x, edge_index = more.pop("x"), more.pop("edge_index")
         rows = x if isinstance(x, (tuple, list)) else (x, x)
