@@ -1,6 +1,7 @@
 """What frameworks do to a loader between epochs: iterators that are asked for and left, samplers that are told of epochs."""
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -85,6 +86,13 @@ def test_an_iterator_that_nobody_asks_changes_nothing(epochs):
     iterator = iter(loader)
     loader.load_state_dict({**loader.state_dict(), "epoch": 1, "batch": 7})
     assert digests(iterator) == epochs[1][7:]
+
+
+def test_passes_of_several_threads_are_of_different_epochs(epochs):
+    for _ in range(20):
+        loader = make()
+        with ThreadPoolExecutor(4) as threads:
+            assert sorted(threads.map(digests, [iter(loader) for _ in range(4)])) == sorted(epochs[:4])
 
 
 def test_what_a_pass_begins_with_may_fail_again():

@@ -104,7 +104,8 @@ class Epoch:
             raise UsageError("another thread asks this iterator for a batch just now: let one do so, or each have a loader of its own")
         try:
             if self.stream is None:
-                self.begin()
+                with self._loader._beginning.lock:  # passes of several threads are of different epochs
+                    self.begin()
             return self._deliver()
         except StopIteration:
             raise

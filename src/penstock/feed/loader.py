@@ -59,7 +59,7 @@ from penstock.sample.times import time_bytes
 from penstock.sample.walks import Walks
 from penstock.sample.weights import weight_bytes
 from penstock.store.fingerprint import fingerprint
-from penstock.threads import Threads
+from penstock.threads import Guard, Threads
 
 Batch = Data | HeteroData
 
@@ -180,7 +180,7 @@ class Loader:
         self._recording: Recording | None = None
         self._going: BatchStream | None = None
         self._configuration: dict[str, Any] | None = None
-        self._at, self._calls = Position(), itertools.count()
+        self._at, self._calls, self._beginning = Position(), itertools.count(), Guard()
 
     def __len__(self) -> int:
         """Number of batches per epoch of this rank; of a sampler of the user's, as its length says now."""
@@ -347,6 +347,7 @@ class Loader:
         other._cache_to_come = None
         other._caches, other._stats, other._recording, other._configuration = self._caches.aside(), LoaderStats(), None, None
         other._at, other._going, other._non_stop, other._calls = Position(), None, False, itertools.count()
+        other._beginning = Guard()
         return other
 
     @property
