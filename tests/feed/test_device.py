@@ -66,7 +66,7 @@ def test_fields_that_are_changed(name, device):
     assert digests(loader)
     data[name][0] = 0
     with pytest.raises(UsageError, match=f"{name} was changed after the loader was made"):
-        iter(loader)
+        next(iter(loader))
 
 
 @pytest.mark.parametrize("recipe", [name for name in RECIPES if name not in ("ginex", "pyg", "mmap")])

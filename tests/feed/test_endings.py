@@ -115,7 +115,7 @@ def test_a_feature_that_vanishes_arrives():
     loader = NeighborLoader(data, [2], batch_size=50, num_workers=2)
     data.x = data.x[:100]
     with pytest.raises(ValueError, match="x has 100 rows for 300 nodes"):
-        iter(loader)
+        next(iter(loader))
 
 
 def test_after_an_error_the_loader_still_works():

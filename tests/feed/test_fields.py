@@ -60,7 +60,7 @@ def test_a_field_of_a_name_that_is_taken():
     data = homogeneous_data()
     data.row_ptr = torch.arange(300)
     with pytest.raises(InputError, match=r"row_ptr is what a batch calls .* rename this field"):
-        iter(NeighborLoader(data, [2]))
+        next(iter(NeighborLoader(data, [2])))
 
 
 def test_a_list_for_each_node():

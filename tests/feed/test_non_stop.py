@@ -164,7 +164,7 @@ def test_what_a_plan_keeps_is_not_changed():
     list(loader)
     data.x += 1
     with pytest.raises(UsageError, match="x was changed after the loader was made"):
-        iter(loader)
+        next(iter(loader))
 
 
 @pytest.mark.parametrize("failing", [(0, 5), (1, 0), (1, 3)])
@@ -253,14 +253,14 @@ def test_a_number_of_epochs():
     assert digests(first) == epochs[0]
     for number in (1, 2):
         following = iter(loader)
-        assert following.stream is first.stream
         assert digests(following) == epochs[number]
+        assert following.stream is first.stream
     time.sleep(0.1)
     assert len(made) == 30
     for number in (3, 4):
         following = iter(loader)
-        assert following.stream is not first.stream
         assert digests(following) == epochs[number]
+        assert following.stream is not first.stream
     assert len(made) == 50
     loader.load_state_dict({**loader.state_dict(), "epoch": 1})
     assert epochs_of(loader, 2) == epochs[1:3]

@@ -106,7 +106,7 @@ def test_features_that_are_learned_are_those_of_the_step_before(num_workers):
     loader = NeighborLoader(data, [1], batch_size=8, num_workers=num_workers)
     if num_workers:
         with pytest.raises(UsageError, match="x wants gradients, and threads would read its rows before they are updated"):
-            iter(loader)
+            next(iter(loader))
         with torch.no_grad():
             assert sum(batch.batch_size for batch in loader) == 64
         return

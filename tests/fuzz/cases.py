@@ -101,15 +101,16 @@ class Case:
 
     def open(self, **changes):
         """A loader, as in a process that has just begun: a sampler is told of the epoch when its pass begins."""
-        self._tell_of(0)
+        self.tell_of(0)
         return NeighborLoader(self.source, **{**self.options, **changes})
 
     def begin(self, loader, epoch):
         """Begin the pass of an epoch over a loader that stands there."""
-        self._tell_of(epoch)
+        self.tell_of(epoch)
         return iter(loader)
 
-    def _tell_of(self, epoch):
+    def tell_of(self, epoch):
+        """Let a sampler know which epoch is about to be read."""
         sampler = self.options.get("sampler", self.options.get("batch_sampler"))
         if isinstance(sampler, ToldSampler):
             sampler.set_epoch(epoch)

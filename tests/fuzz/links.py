@@ -39,7 +39,7 @@ class LinkCase(Case):
     sampling: NegativeSampling | None
 
     def open(self, **changes):
-        self._tell_of(0)
+        self.tell_of(0)
         return LinkNeighborLoader(self.source, **{**self.options, **changes})
 
     def beside(self, loader):

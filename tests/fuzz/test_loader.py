@@ -107,10 +107,10 @@ def check_states_of_others_are_refused(case, dice):
 
 @dataclass
 class Pass:
-    """One pass over a loader, and what it has still to give."""
+    """One pass over a loader, and what it has still to give; None before it has begun."""
 
     batches: Iterator
-    expected: list[Made]
+    expected: list[Made] | None
     loader: Any = None
 
 
@@ -160,19 +160,26 @@ class Trial:
         return (self.epoch + 1, 0) if is_over else (self.epoch, batch)
 
     def begin(self):
-        """Begin a pass. After the last epoch that is known, there is nothing to take from it."""
+        """A pass, that of an epoch when its first batch is taken."""
+        self.passes.append(Pass(iter(self.loader), None, self.loader))
+        return self.passes[-1]
+
+    def settle(self, one):
+        """Which epoch it is of. Returns False where it has none: after the last one that is known, there is nothing to take."""
         epoch = self.epoch if self.is_fresh else self.epoch + 1
-        if epoch >= NUM_EPOCHS:
-            return Pass(iter(()), [])
+        if epoch >= NUM_EPOCHS or one.loader is not self.loader:
+            return False
         self.epoch, self.delivered = epoch, self.delivered if self.is_fresh else 0
         self.is_fresh = self.is_over = False
-        expected = self.epochs[epoch][self.rank : self.num_batches(epoch) : self.num_ranks][self.delivered :]
-        self.latest = Pass(self.case.begin(self.loader, epoch), expected, self.loader)
-        self.passes.append(self.latest)
-        return self.latest
+        one.expected = self.epochs[epoch][self.rank : self.num_batches(epoch) : self.num_ranks][self.delivered :]
+        self.case.tell_of(epoch)
+        self.latest = one
+        return True
 
     def take(self, one):
         """The next batch of a pass, which must be that of its place. Returns False at its end."""
+        if one.expected is None and not self.settle(one):
+            return False
         batch = next(one.batches, None)
         if batch is None:
             assert not one.expected, f"{len(one.expected)} batches did not come"

@@ -221,3 +221,81 @@ def test_what_is_computed_is_what_is_read(case, monkeypatch):
     assert attended == (list(zip(counts[::-1], known[:0:-1], known[-2::-1], strict=True)) if case == "gat" else [])
     assert edges == ([torch.sparse_csr] * 3 if case == "sage" else [])
     assert [conv.forward for conv in penstock.trim(model).convs] == forwards
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_of_gradients(case):
+    """As of a Hessian, or of a penalty; also where they are asked of weights alone, so that what cannot be told need not be looked at."""
+    make, names = CASES[case]
+    model, batch = Model(make).double().eval(), make_batch()
+    edges = of_edges(names, batch.num_edges)
+
+    def second():
+        rows = batch.x.clone().requires_grad_()
+        out = model(rows, batch.edge_index, *edges)[: batch.batch_size].square().sum()
+        (of_rows,) = torch.autograd.grad(out, rows, create_graph=True)
+        weights = [each for each in model.parameters() if each.requires_grad]
+        return torch.autograd.grad(of_rows.square().sum(), weights, allow_unused=True, materialize_grads=True)
+
+    whole = second()
+    penstock.trim(model)
+    for conv in model.convs:
+        conv.fuse &= conv.aggr != "mean"  # torch has no second gradients of its means, and says so
+    assert_alike(second(), whole)
+
+
+@pytest.mark.parametrize("case", ["sage", "graph, weights", "gin", "gcn", "gat", "gat, no loops", "gatv2"])
+def test_transforms_of_torch_func(case):
+    make, names = CASES[case]
+    model, batch = Model(make).double().eval(), make_batch()
+    edges, weights = of_edges(names, batch.num_edges), {name: each.detach() for name, each in model.named_parameters()}
+
+    def loss(weights, factor):
+        given = {name: each * factor for name, each in weights.items()}
+        return torch.func.functional_call(model, given, (batch.x, batch.edge_index, *edges))[: batch.batch_size].square().sum()
+
+    def transformed():
+        one, two = torch.tensor(1.0).double(), torch.tensor([1.0, 0.5]).double()
+        gradients = torch.func.grad(loss)(weights, one).values()
+        return [
+            *gradients,
+            *torch.func.jvp(lambda factor: loss(weights, factor), (one,), (one,)),
+            torch.func.vmap(loss, (None, 0))(weights, two),
+        ]
+
+    whole = transformed()
+    penstock.trim(model)
+    assert_alike(transformed(), whole)
+
+
+def clone(module):
+    """Another module with the same `forward`, whose weights depend on the first one's, as libraries for MAML make it."""
+    other = object.__new__(type(module))
+    other.__dict__ = module.__dict__.copy()
+    other._parameters = {name: None if each is None else each * 2 for name, each in module._parameters.items()}
+    other._modules = {name: clone(each) for name, each in module._modules.items()}
+    return other
+
+
+@pytest.mark.parametrize("case", ["sage", "gcn, weights", "gat", "gatv2", "agnn", "pna"])
+def test_copies_that_share_a_forward(case):
+    make, names = CASES[case]
+    model, batch = Model(make).double().eval(), make_batch()
+    edges = of_edges(names, batch.num_edges)
+    whole = [
+        clone(model)(batch.x, batch.edge_index, *edges)[: batch.batch_size],
+        model(batch.x, batch.edge_index, *edges)[: batch.batch_size],
+    ]
+    penstock.trim(model)
+    found = [each(batch.x, batch.edge_index, *edges) for each in (clone(model), model)]
+    assert_alike(found, whole)
+    assert not torch.equal(*found)
+    assert_alike(model.forward(batch.x, batch.edge_index, *edges), whole[1])
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.* is deprecated:DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_a_trace_is_for_any_batch():
+    model, batch, other = Model(CASES["sage"][0]).double().eval(), make_batch(), make_batch(make_data(80))
+    whole = model(other.x, other.edge_index)
+    traced = torch.jit.trace(penstock.trim(model), (batch.x, batch.edge_index))
+    torch.testing.assert_close(traced(other.x, other.edge_index), whole)

@@ -1,6 +1,6 @@
 """One pass over the batches of an epoch: its order, and what each delivered batch is counted for.
 
-In: a loader, an epoch and where in it to begin. Out: batches, one after the other. Invariants: a pass has its own order, so that passes
+In: a loader, which says where to begin. Out: batches, one after the other. Invariants: a pass has its own order, so that passes
 that overlap, or whose threads are still at work after they were left, do not meet; only the latest one moves the position of its loader.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import StateError, UsageError
@@ -16,6 +16,7 @@ from penstock.feed.stages import StageClock, located
 from penstock.feed.stream import BatchStream
 from penstock.feed.timeline import Recording
 from penstock.order import GivenOrder, Order
+from penstock.store.process_memory import give_back_freed_memory, let_go_of_libraries
 
 if TYPE_CHECKING:
     from penstock.feed.loader import Loader
@@ -41,27 +42,39 @@ class Position:
 
 
 class Epoch:
-    """One pass over the batches of one epoch.
+    """One pass over the batches of one epoch: that which is the loader's next one when its first batch is asked for, as of torch's, whose
+    samplers are read then. What asks for an iterator only, to see whether there is one, changes nothing.
 
     Args:
         loader: whose.
-        at: where it begins.
-        going: a stream that stands there already; None begins one.
     Attributes:
-        stream: where its batches come from.
+        stream: where its batches come from; None before it has begun.
     """
 
-    def __init__(self, loader: Loader, at: Position, going: BatchStream | None = None) -> None:
-        self._loader, self._at, self._next, self._got = loader, at, at.delivered, 0.0
+    def __init__(self, loader: Loader) -> None:
+        self._loader, self._at, self._next, self._stop, self._got = loader, Position(), 0, 0, 0.0
         self._asked_by: dict[str, int] = {}  # the thread that is in `__next__`
         self._has_failed = self._is_transformed = False
-        if going is None:
+        self.stream: BatchStream | None = None
+
+    def begin(self) -> None:
+        """Begin, where the loader stands now."""
+        loader = self._loader
+        if loader._caches.fitted is not None:
+            let_go_of_libraries()  # what was read of them to load kernels
+            give_back_freed_memory()
+        at, going = loader._at, loader._going
+        self._at = at = replace(at) if at.is_fresh else Position(at.epoch + 1)
+        if going is None or not going.stands_at(at.epoch, at.delivered, loader):
             with located(StageClock("order"), at.delivered * loader.num_ranks + loader.rank):  # before anything is begun: it may fail
                 order = self._begin_order()
             going = BatchStream(loader, order, at.epoch, at.delivered)
-        self.stream = going
-        self._stop = going.per_epoch
+        self._next, self._stop = at.delivered, going.per_epoch
         self._recording = Recording(at.epoch, at.delivered, len(loader))
+        loader._going = going if loader._non_stop else None
+        loader._at = at  # at once: another thread may ask for the state
+        self.stream = going
+        at.is_fresh = False  # last: who is interrupted before this begins here again
 
     def _begin_order(self) -> Order:
         """The order of this pass: a sampler of the user's is read now, once."""
@@ -90,10 +103,15 @@ class Epoch:
         if self._asked_by.setdefault("", thread) != thread:
             raise UsageError("another thread asks this iterator for a batch just now: let one do so, or each have a loader of its own")
         try:
+            if self.stream is None:
+                with self._loader._beginning.lock:  # passes of several threads are of different epochs
+                    self.begin()
             return self._deliver()
         except StopIteration:
             raise
         except BaseException as error:
+            if self.stream is None:  # it may be asked again
+                raise
             if self._is_transformed and isinstance(error, Exception):  # by the user, who may go on with the next batch
                 self._next += 1  # and until he does, a state stands before this one
                 raise
@@ -105,6 +123,7 @@ class Epoch:
             self._asked_by.clear()
 
     def _deliver(self) -> Any:
+        assert self.stream is not None
         loader, delivery, waited_s = self._loader, self._loader._maker.delivery, self.stream.wait_s
         asked = loader._batch_asked(self._got)
         if self._has_failed or self._next >= self._stop:

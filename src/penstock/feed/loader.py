@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
+from torch.utils.data import SequentialSampler
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import SubgraphType
 
@@ -50,6 +51,7 @@ from penstock.feed.state import check_state, make_state
 from penstock.feed.stats import LoaderStats
 from penstock.feed.stream import BatchStream
 from penstock.feed.timeline import Recording
+from penstock.feed.told import ToldOfEpochs
 from penstock.feed.verify import PlainMaker, apart, compare
 from penstock.gather import Seat, TieredTable
 from penstock.order import GivenOrder, Order, SequentialOrder
@@ -58,8 +60,7 @@ from penstock.sample.times import time_bytes
 from penstock.sample.walks import Walks
 from penstock.sample.weights import weight_bytes
 from penstock.store.fingerprint import fingerprint
-from penstock.store.process_memory import give_back_freed_memory, let_go_of_libraries
-from penstock.threads import Threads
+from penstock.threads import Guard, Threads
 
 Batch = Data | HeteroData
 
@@ -188,7 +189,7 @@ class Loader:
         self._recording: Recording | None = None
         self._going: BatchStream | None = None
         self._configuration: dict[str, Any] | None = None
-        self._at, self._calls = Position(), itertools.count()
+        self._at, self._calls, self._beginning = Position(), itertools.count(), Guard()
 
     def __len__(self) -> int:
         """Number of batches per epoch of this rank; of a sampler of the user's, as its length says now."""
@@ -230,12 +231,15 @@ class Loader:
 
     @property
     def sampler(self) -> Any:
-        """What says which seeds come when, as it was given, for its `set_epoch`; None where nothing was."""
-        return self._options.sampler
+        """What says which seeds come when, for its length and its `set_epoch`: as it was given, or in its place what torch's loaders have;
+        None beside a batch_sampler."""
+        if self._options.sampler is not None or self._options.batch_sampler is not None:
+            return self._options.sampler
+        return SequentialSampler(self.dataset) if isinstance(self._maker.order, SequentialOrder) else ToldOfEpochs(self)
 
     @property
     def batch_sampler(self) -> Any:
-        """Likewise, of whole batches."""
+        """What says so of whole batches, as it was given; None where nothing was."""
         return self._options.batch_sampler
 
     @property
@@ -259,17 +263,9 @@ class Loader:
         return self._at.epoch
 
     def __iter__(self) -> Iterator[Any]:
-        """Start the next epoch; after `load_state_dict`, the rest of the epoch of the state."""
-        at = dataclasses.replace(self._at) if self._at.is_fresh else Position(self._at.epoch + 1)
-        if self._caches.fitted is not None:
-            let_go_of_libraries()  # what was read of them to load kernels
-            give_back_freed_memory()
-        going = self._going
-        begun = Epoch(self, at, going if going is not None and going.stands_at(at.epoch, at.delivered, self) else None)
-        self._going = begun.stream if self._non_stop else None
-        at.is_fresh = False
-        self._at = at  # at once: another thread may ask for the state
-        return begun
+        """Start the next epoch; after `load_state_dict`, the rest of the epoch of the state. Which that is, is seen when the first batch is
+        asked for."""
+        return Epoch(self)
 
     def __call__(self, index: Any = None, *, epoch: int | None = None, batch: int | None = None) -> Any:
         """Make one batch of the seeds at positions `index` of the set of seeds, with draws of its own at each call, as in PyG: those of the
@@ -360,6 +356,7 @@ class Loader:
         other._cache_to_come = None
         other._caches, other._stats, other._recording, other._configuration = self._caches.aside(), LoaderStats(), None, None
         other._at, other._going, other._non_stop, other._calls = Position(), None, False, itertools.count()
+        other._beginning = Guard()
         return other
 
     @property

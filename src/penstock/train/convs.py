@@ -15,7 +15,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch_geometric.nn import GATConv, GCNConv, GINConv, HGTConv, Linear, SAGEConv
 from torch_geometric.typing import Adj, OptPairTensor
 from torch_geometric.utils import softmax, spmm
@@ -81,6 +80,11 @@ class Hgt(HGTConv):
         return torch.cat(rows[0]), torch.cat(rows[1]), offset
 
 
+def is_transformed() -> bool:
+    """Whether gradients are taken by `torch.func`, which knows neither sparse matrices nor functions with gradients of their own."""
+    return torch._C._are_functorch_transforms_active()
+
+
 def mapped_sums(conv: GCNConv, x: Tensor, sums: Callable[[Tensor], Tensor]) -> Tensor:
     """A layer of GCN: linear map, sums and bias.
 
@@ -121,7 +125,7 @@ def attention(conv: GATConv, x: Tensor | tuple[Tensor, Tensor], edge_index: Tens
     alpha = alpha if is_loop is None else alpha.masked_fill(is_loop, -torch.inf)
     alpha = F.dropout(softmax(alpha, targets, num_nodes=size[1]), conv.dropout, conv.training)
     has_product = src.dtype in (torch.float32, torch.float64) and src.dtype == alpha.dtype
-    if src.device.type == "cpu" and has_product and not torch.compiler.is_compiling():
+    if src.device.type == "cpu" and has_product and not (torch.compiler.is_compiling() or is_transformed()):
         out = _Attended.apply(src, alpha, edge_index, size[1])
     else:
         out = conv.propagate(edge_index, x=(src, dst), alpha=alpha, size=size)
@@ -150,9 +154,13 @@ class _Attended(torch.autograd.Function):
         return _sums_by_head(x, alpha, edge_index, num_dst)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
         (x, alpha, edge_index), of_out = ctx.saved_tensors, gradients[0].contiguous()
+        if torch.is_grad_enabled():  # with gradients of their own: torch's `once_differentiable` leaves some out in silence
+            sources, targets = edge_index
+            messages = of_out.index_select(0, targets)
+            of_x = torch.zeros_like(x).index_add(0, sources, messages * alpha.unsqueeze(-1))
+            return of_x, (messages * x.index_select(0, sources)).sum(-1), None, None
         of_alpha, step = torch.empty_like(alpha), max(_PIECE_BYTES // (x[:1].nbytes or 1), 1)
         for first in range(0, len(alpha), step):
             sources, targets = edge_index[:, first : first + step]

@@ -24,7 +24,7 @@ from torch_geometric import nn as pyg
 from penstock.errors import NotSupportedError, UsageError
 from penstock.feed.layers import Hops, Layer, has_weights, hops_of
 from penstock.inference.pyg_models import is_of_one_row
-from penstock.train.convs import attention, counts, mapped_sums, means, product
+from penstock.train.convs import attention, counts, is_transformed, mapped_sums, means, product
 
 logger = logging.getLogger("penstock")
 
@@ -59,6 +59,9 @@ PADDED = (
 
 HOOKS = ("propagate", "message", "aggregate", "message_and_aggregate", "edge_update")
 
+_PART = "_penstock_part"
+"""An argument of a trimmed `forward`: the module that is called."""
+
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -92,10 +95,12 @@ def trim(model: Model, also: Collection[type[pyg.MessagePassing]] = ()) -> Model
     for conv in convs:
         if "forward" not in vars(conv):
             conv.forward = _Trimmed(conv, type(conv), _signature(type(conv)), talk)
+            conv.register_forward_pre_hook(_name_part, with_kwargs=True)
             if type(conv) in OF_PRODUCTS:
                 conv.message_and_aggregate = _Aggregated(conv, type(conv))  # pyright: ignore[reportAttributeAccessIssue]
     if "forward" not in vars(model):
         model.forward = _Explaining(model, type(model))
+        model.register_forward_pre_hook(_name_part, with_kwargs=True)
     for part in model.modules():
         if isinstance(part, pyg.JumpingKnowledge) and _cut_alike not in part._forward_pre_hooks.values():
             part.register_forward_pre_hook(_cut_alike, with_kwargs=True)
@@ -132,6 +137,12 @@ def _signature(kind: type[nn.Module]) -> Signature:
     return unbound.replace(parameters=list(unbound.parameters.values())[1:])
 
 
+def _name_part(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Tell what stands in place of a `forward` whose it is. It is no method: a copy that shares it (copy.copy, a clone with weights of its
+    own as in MAML, a replica) would be computed with the weights of the module that was trimmed."""
+    return args, {**kwargs, _PART: part}
+
+
 @dataclass(eq=False)
 class _Talk:
     """What a model has said."""
@@ -146,16 +157,26 @@ class _Talk:
         self.is_of_whole = True
 
 
+class _Forward:
+    """What stands in place of a `forward`; has no code that could be scripted or exported."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("__code__", "__globals__"):
+            raise AttributeError("a trimmed model is neither scripted nor exported: load its state_dict() into one that is not trimmed")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
 @dataclass(eq=False)
-class _Explaining:
+class _Explaining(_Forward):
     """In place of a model's `forward`: errors about shapes say that rows are fewer."""
 
     model: nn.Module
     kind: type[nn.Module]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        model = kwargs.pop(_PART, self.model)
         try:
-            return self.kind.forward(self.model, *args, **kwargs)
+            return self.kind.forward(model, *args, **kwargs)
         except (RuntimeError, IndexError) as error:
             if isinstance(error, IndexError) or "size" in str(error).lower():
                 error.add_note(
@@ -165,7 +186,7 @@ class _Explaining:
 
 
 @dataclass(eq=False)
-class _Trimmed:
+class _Trimmed(_Forward):
     """In place of a layer's `forward`."""
 
     conv: Any
@@ -174,7 +195,9 @@ class _Trimmed:
     talk: _Talk
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        conv, of_class = self.conv, self.kind.forward
+        conv, of_class = kwargs.pop(_PART, self.conv), self.kind.forward
+        if torch._C._get_tracing_state() is not None:  # by torch.jit: for any edges
+            return of_class(conv, *args, **kwargs)
         more = self._bound(args, kwargs)
         x, edge_index = more.pop("x"), more.pop("edge_index")
         rows = x if isinstance(x, (tuple, list)) else (x, x)
@@ -253,6 +276,8 @@ def _cut_alike(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 def _has_product(conv: Any, x: Tensor, weights: Tensor | None) -> bool:
     """Whether a layer is a product of matrices that torch has, with all gradients; of the maximum it has other ones than PyG."""
+    if is_transformed():
+        return False
     is_known = x.dtype in (torch.float32, torch.float64) and (weights is None or (weights.dtype == x.dtype and weights.dim() == 1))
     return is_known and _sends_sums(conv) and not (weights is not None and weights.requires_grad)
 

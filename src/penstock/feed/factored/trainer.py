@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.errors import NotSupportedError, PipelineError
 from penstock.feed.assemble import Assembler
-from penstock.feed.epoch import Position
+from penstock.feed.epoch import Epoch, Position
 from penstock.feed.factored.client import Client
 from penstock.feed.maker import BatchMaker
 from penstock.feed.neighbor_loader import NeighborLoader
@@ -112,7 +112,8 @@ class TrainerLoader(_ClientLoader):
 
         self._maker = receiving(local, receive)
         try:
-            epoch = super().__iter__()
+            epoch = Epoch(self)
+            epoch.begin()  # at once: from here on the client is asked for samples of this pass
         finally:
             self._maker = local
         if self._publishes and self._is_marked is None and (directories := self._caches.directories):

@@ -85,6 +85,7 @@ def test_arguments(store):
     assert "got 'all'" in load(subgraph_type="all")
     load(order=RandomOrder(400, 0), sampler=[3, 4])
     load(input_id=torch.rand(400))
+    refused(UsageError, NeighborLoader(make_data(), [2], shuffle=True).sampler.set_epoch, -1)
     assert "names no seed" in load(sampler=[])
     odd = make_data()
     odd.names = np.array(["a"] * 400)
@@ -171,7 +172,7 @@ def test_a_state_of_another_sequence(store):
     next(iter(loader))
     other = load([0, 2, 1])
     other.load_state_dict(loader.state_dict())
-    refused(StateError, iter, other)
+    refused(StateError, next, iter(other))
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -196,7 +197,7 @@ def test_data_that_pyg_takes(store):
     refused(UsageError, NeighborLoader(store, [2], "train"), [0.5])
     learned = make_data()
     learned.x.requires_grad_()
-    assert "x wants gradients" in refused(UsageError, iter, NeighborLoader(learned, [2], num_workers=1))
+    assert "x wants gradients" in refused(UsageError, next, iter(NeighborLoader(learned, [2], num_workers=1)))
     data.adj_t = torch.eye(400).to_sparse()
     assert "delete it" in refused(NotSupportedError, NeighborLoader, data, [2])
     del data.edge_index
@@ -312,13 +313,13 @@ def test_fields_that_are_changed():
         kept, plain = (NeighborLoader(data, [2], torch.arange(9), plan=plan, num_workers=1) for plan in ("bgl", None))
         list(kept)
         change(data)
-        assert refused(UsageError, iter, kept).startswith(f"{name} was changed after")
+        assert refused(UsageError, next, iter(kept)).startswith(f"{name} was changed after")
         refused(UsageError, kept, [0])
         assert list(plain)
     data = typed_data()
     kept = NeighborLoader(data, [2], "paper", plan="bgl")
     data["author"].x = data["author"].x + 1
-    assert refused(UsageError, iter, kept).startswith("author x was changed after")
+    assert refused(UsageError, next, iter(kept)).startswith("author x was changed after")
 
 
 def test_an_iterator_that_another_thread_asks(store):

@@ -51,6 +51,13 @@ def test_models_that_cannot_be_trimmed(case):
     assert words in refused((UsageError, NotSupportedError), penstock.trim, make(), *also)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.* is deprecated:DeprecationWarning")
+def test_models_whose_code_is_asked_for():
+    model = penstock.trim(pyg.SAGEConv(2, 2))
+    refused(AttributeError, torch.jit.script, model)
+    refused(AttributeError, torch.export.export, model, (torch.rand(3, 2), torch.tensor([[0, 1], [1, 2]])))
+
+
 def test_batches_that_a_trimmed_model_does_not_take():
     ends = torch.randint(0, 50, (2, 400))
     [batch] = penstock.NeighborLoader(Data(x=torch.rand(50, 4), edge_index=ends), [3, 2], [0, 1, 2], batch_size=3, seed=0)
