@@ -92,7 +92,8 @@ def _training(
     evaluation: Annotated[
         str,
         typer.Option(
-            help="full: all neighbours, outside --host-memory; sampled: as in training. auto: sampled with --host-memory, or by torchrun."
+            help="full: all neighbours, outside --host-memory; sampled: as in training. auto: sampled with --host-memory, by torchrun, or "
+            "where memory lacks room."
         ),
     ] = "auto",
 ) -> None:

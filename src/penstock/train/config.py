@@ -55,7 +55,7 @@ class TrainConfig:
         patience: stop after so many evaluations without a better validation metric; 0 never.
         eval_every: epochs between evaluations.
         evaluation: over "full" neighbourhoods, layer by layer, or over "sampled" ones, as in training, with memory that does not grow with
-            the graph; "auto": sampled where host_memory is given, and by several processes.
+            the graph; "auto": sampled where host_memory is given, by several processes, and where memory has no room for rows of layers.
         recipe, and PLAN_SETTINGS: where rows and neighbour lists live, what is kept of them, and the order of the train nodes, as in
             `penstock.Plan`; None takes what the recipe says. Only the order has a say in the weights.
         device: where the model computes, evaluation too, and where batches are delivered: "cpu", "cuda", "cuda:1". A run may be resumed on

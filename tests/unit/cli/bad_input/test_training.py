@@ -250,6 +250,9 @@ def test_more_than_a_container_has(store, capfd, monkeypatch):
     assert "--topology memory takes" in train("--topology", "memory")
     assert "--cache 50% takes" in train("--policy", "degree", "--cache", "50%")
     assert "--host-memory 2GiB takes" in train("--host-memory", "2GiB")
+    for module in ("penstock.train.run", "penstock.feed.fit.room"):
+        monkeypatch.setattr(f"{module}.free_in_container", lambda: 1000)
+    assert "has 1000 B left: give --host-memory, or take" in train("--features", "given")
     left = iter([1 << 40])
     monkeypatch.setattr(budget, "free_in_container", lambda: next(left, 0))
     monkeypatch.setattr(assemble, "format_bytes", lambda count: f"{count} bytes")

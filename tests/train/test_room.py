@@ -1,0 +1,118 @@
+"""Trainings in a container with little memory: what has no room is done otherwise, warned of or refused, and a run stays what it is."""
+
+import re
+from contextlib import nullcontext
+
+import pytest
+
+from penstock.errors import BudgetError
+from penstock.feed.fit import room
+from penstock.feed.fit.memory import BatchBytes
+from penstock.store.process_memory import keeps_freed_memory
+from penstock.train import Observer
+from tests.train.stores import make_store, make_typed_store
+from tests.train.test_run import run
+
+MIB = 1 << 20
+
+
+class Notes(Observer):
+    def __init__(self):
+        self.said = []
+
+    def note(self, message):
+        self.said.append(message)
+
+
+@pytest.fixture(scope="module", params=[make_store, make_typed_store], ids=["plain", "typed"])
+def store(request, tmp_path_factory):
+    return str(request.param(tmp_path_factory.mktemp("data") / "store").path)
+
+
+@pytest.fixture
+def container(monkeypatch):
+    """Returns what gives the process so much memory, and says what its step takes, by whether malloc keeps what is freed."""
+
+    def limit(left, **step_bytes):
+        tried = []
+
+        def measure(maker, caches, profile, step, use, budget, shares):
+            step(maker.make(caches, maker.order.batch(0, 0, maker.batch_size), 0, 0))  # changes nothing of the run
+            tried.append((max(shares), "kept" if keeps_freed_memory() else "mapped"))
+            return 0, step_bytes[tried[-1][1]]
+
+        monkeypatch.setattr("penstock.train.run.free_in_container", lambda: left)
+        monkeypatch.setattr(room, "free_in_container", lambda: left)
+        monkeypatch.setattr(room, "measure_step", measure)
+        return tried
+
+    return limit
+
+
+def seen_bound(monkeypatch):
+    found, check = [], room.check_room
+    monkeypatch.setattr("penstock.feed.loader.check_room", lambda *args, **options: found.append(check(*args, **options)) or found[-1])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("step_bytes", "tries", "is_bound"),
+    [
+        (dict(kept=20 * MIB), [(0.125, "kept")], False),
+        (dict(kept=600 * MIB), [(0.125, "kept"), (1.0, "kept")], True),
+        (dict(kept=1600 * MIB, mapped=600 * MIB), [(0.125, "kept"), (1.0, "kept"), (1.0, "mapped")], True),
+    ],
+    ids=["plenty", "enough", "where freed memory is let go"],
+)
+def test_a_step_is_tried(step_bytes, tries, is_bound, store, tmp_path, container, monkeypatch, caplog):
+    expected = run(tmp_path / "free", store, epochs=1)
+    found, tried = seen_bound(monkeypatch), container(1000 * MIB, **step_bytes)
+    result = run(tmp_path / "bound", store, epochs=1)
+    assert tried == tries
+    assert [bound is not None for bound in found] == [is_bound]
+    assert result.weights_digest == expected.weights_digest
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(("step_mib", "is_refused"), [(900, False), (980, False), (995, True)])
+def test_what_may_be_too_much_is_warned_of(step_mib, is_refused, store, tmp_path, container, monkeypatch, caplog):
+    container(1000 * MIB, kept=1600 * MIB, mapped=step_mib * MIB)
+    of_batch = BatchBytes(sample=4 * MIB, rows=6 * MIB, staging=0, num_read=0, num_edges=0)
+    monkeypatch.setattr(room, "measure_batch", lambda *args: of_batch)
+    expected = (
+        r"^training without a budget takes about .* [MG]iB, and the container around this process has 1000.0 MiB left: give host_memory"
+    )
+    with pytest.raises(BudgetError, match=expected) if is_refused else nullcontext():
+        run(tmp_path / "run", store, epochs=1, num_workers=3)  # five batches at once
+    assert (tmp_path / "run" / "checkpoint.pt").exists() != is_refused
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == (step_mib == 980)
+    assert all(re.match(expected, one) for one in said)
+
+
+def test_without_a_container_nothing_is_tried(store, tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.train.run.free_in_container", lambda: None)
+    monkeypatch.setattr(room, "measure_step", None)
+    run(tmp_path / "run", store, epochs=1)
+
+
+def scores(result):
+    return [(record.val, record.test) for record in result.history]
+
+
+def test_evaluation_is_sampled_where_layers_have_no_room(store, tmp_path, monkeypatch):
+    full, sampled = (run(tmp_path / kind, store, epochs=2, evaluation=kind) for kind in ("full", "sampled"))
+    assert scores(full) != scores(sampled)
+    monkeypatch.setattr("penstock.train.evaluation.free_bytes", lambda: 1000)
+    notes = Notes()
+    run(tmp_path / "auto", store, epochs=1, observer=notes)
+    assert [note.split(":")[0] for note in notes.said] == ["val and test are computed over sampled neighbourhoods"]
+    monkeypatch.undo()
+    notes = Notes()
+    result = run(tmp_path / "auto", store, epochs=2, resume=True, observer=notes)  # as it began
+    assert scores(result) == scores(sampled)
+    assert not any("sampled" in note for note in notes.said)
+    monkeypatch.setattr("penstock.train.evaluation.free_bytes", lambda: 1000)
+    monkeypatch.setattr("penstock.inference.shelves.free_bytes", lambda: 1000)
+    result = run(tmp_path / "files", store, epochs=2, evaluation="full")
+    assert scores(result) == scores(full)
