@@ -30,7 +30,8 @@ class Started:
 
     def __init__(self, parent, pid, output):
         self.pid, self.returncode, self._parent, self._output = pid, None, parent, output
-        self._end = os.pidfd_open(pid)
+        self._file, self._end = os.pidfd_open(pid), select.poll()
+        self._end.register(self._file, select.POLLIN)
 
     def poll(self):
         return self._reap(0)
@@ -56,9 +57,9 @@ class Started:
             self.wait(20)
 
     def _reap(self, timeout):
-        if self.returncode is None and select.select([self._end], [], [], timeout)[0]:
+        if self.returncode is None and self._end.poll(1000 * timeout):
             self.returncode = _ask(self._parent, {"ended": self.pid})
-            os.close(self._end)
+            os.close(self._file)
         return self.returncode
 
 
