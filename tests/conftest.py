@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from penstock.kernels import _triton
 from penstock.kernels._compile import load_compiler
 from tests.devices import DEVICES
+from tests.interpreting import hurry
 
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("dev", max_examples=30, **_COMMON)
@@ -29,6 +30,11 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts its b
 def pytest_configure():
     """Once, before any test: a first use of kernels says so, and tests look at what is said."""
     load_compiler()
+
+
+def pytest_runtest_setup():
+    """The first one after kernels of a device were imported."""
+    hurry()
 
 
 @pytest.fixture(params=DEVICES)

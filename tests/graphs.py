@@ -19,14 +19,14 @@ def homogeneous_graph(rng, num_nodes=500, num_edges=4000, **options):
     return Graph({NODE: num_nodes}, {EDGE: random_csc(rng, num_nodes, num_nodes, num_edges, **options)}, True)
 
 
-def typed_graph(rng, *, hub_degree=0):
+def typed_graph(rng, *, hub_degree=0, num_papers=900):
     """Three node types, one of which no edge enters; four edge types, one without edges."""
-    counts = {"author": 60, "paper": 900, "venue": 5}
+    counts, num_written, num_cited = {"author": 60, "paper": num_papers, "venue": 5}, num_papers * 10 // 3, num_papers * 50 // 9
     adjacency = {
-        ("author", "writes", "paper"): random_csc(rng, 60, 900, 3000, hub_degree=hub_degree),
-        ("paper", "by", "author"): random_csc(rng, 900, 60, 3000, edge_ids=True),
-        ("paper", "cites", "paper"): random_csc(rng, 900, 900, 5000, dtype=np.int64),
-        ("venue", "prints", "paper"): random_csc(rng, 5, 900, 0),
+        ("author", "writes", "paper"): random_csc(rng, 60, num_papers, num_written, hub_degree=hub_degree),
+        ("paper", "by", "author"): random_csc(rng, num_papers, 60, num_written, edge_ids=True),
+        ("paper", "cites", "paper"): random_csc(rng, num_papers, num_papers, num_cited, dtype=np.int64),
+        ("venue", "prints", "paper"): random_csc(rng, 5, num_papers, 0),
     }
     return Graph(counts, adjacency, False)
 

@@ -1,13 +1,11 @@
 """Processes that share a partition, as torchrun starts them: the same batches, training together, one that is killed, one that leaves."""
 
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 
 import pytest
+from tests.faults.starting import start
 from tests.feed.inputs import homogeneous_data
 from tests.partitions import cut
 
@@ -29,15 +27,12 @@ def parts(store, tmp_path_factory):
     return cut(store, tmp_path_factory.mktemp("parts") / "parts", NUM_PARTS)
 
 
-def start(parts, *whats):
+def start_all(parts, *whats):
     """Start the processes; of each its standard output and exit code."""
     with socket.create_server(("127.0.0.1", 0)) as door:
         port = door.getsockname()[1]
-    environment = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(NUM_PARTS), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.faults.joined", str(parts), *whats]
-    processes = [
-        subprocess.Popen(command, env=environment | {"RANK": str(rank)}, stdout=subprocess.PIPE, text=True) for rank in range(NUM_PARTS)
-    ]
+    known = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(NUM_PARTS)}
+    processes = [start("tests.faults.joined", parts, *whats, environment=known | {"RANK": str(rank)}) for rank in range(NUM_PARTS)]
     try:
         return [(process.communicate(timeout=90)[0], process.returncode) for process in processes]
     finally:
@@ -49,7 +44,7 @@ def start(parts, *whats):
 def ended_well(parts):
     """What each of the processes printed, who joined several times, by what they did."""
     whats = "digests", "links", "train", "leave_early"
-    ended = start(parts, *whats)
+    ended = start_all(parts, *whats)
     assert [code for _, code in ended] == [0] * NUM_PARTS
     said = [[json.loads(line) for line in output.splitlines() if line.startswith("{")] for output, _ in ended]
     return {what: [lines[number] for lines in said] for number, what in enumerate(whats)}
@@ -79,7 +74,7 @@ def test_one_that_leaves_early_goes_on_giving(ended_well):
 
 @pytest.mark.parametrize("what", ["be_killed", "be_killed_among_links"])
 def test_one_that_is_killed(what, parts):
-    (output, code), (_, killed) = start(parts, what)
+    (output, code), (_, killed) = start_all(parts, what)
     assert (code, killed) == (0, -signal.SIGKILL)
     error = json.loads(output.splitlines()[-1])["error"]
     assert error.startswith("rank 1 (127.0.0.1:")

@@ -2,36 +2,21 @@
 
 import functools
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from tests.faults.starting import start
 from tests.train.stores import make_store
 
 
 def run(store, folder, *, model, seed, kills, within=0.0, **settings):
     """Train with up to so many kills; returns what the script prints."""
-    process = subprocess.run(
-        [
-            sys.executable,
-            str(Path(__file__).with_name("killed_training.py")),
-            store,
-            str(folder),
-            model,
-            str(seed),
-            str(kills),
-            str(within),
-            json.dumps(settings),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=1800,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert process.returncode == 0, process.stderr
-    return json.loads(process.stdout.splitlines()[-1])
+    process = start("tests.faults.killed_training", store, folder, model, seed, kills, within, json.dumps(settings))
+    try:
+        output, errors = process.communicate(timeout=1800)
+    finally:
+        process.kill()
+    assert process.returncode == 0, errors
+    return json.loads(output.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,9 @@
 """Trainings by several processes: steps over the batches of all, the same over a store and over its parts, after any stop."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from contextlib import suppress
 
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from tests.faults.ranked import FULL, SETTINGS
+from tests.faults.starting import start
 from tests.feed.inputs import homogeneous_data
 from tests.partitions import cut, on_all
 from tests.refusals import assert_in_table, refused
@@ -59,19 +58,12 @@ def shared(one):
     return {**one, "notes": [], "random": 0}
 
 
-def start(command, num_ranks=NUM_RANKS, cwd=None):
+def start_all(module, *arguments, num_ranks=NUM_RANKS, cwd=None):
     """Start the processes; of each its output, its errors and its exit code."""
     with socket.create_server(("127.0.0.1", 0)) as door:
         port = door.getsockname()[1]
-    known = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(num_ranks), "OMP_NUM_THREADS": "1"}
-    known["PYTHONPATH"] = os.pathsep.join(sys.path)
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", *command], env=os.environ | known | {"RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, cwd=cwd,
-        )
-        for rank in range(num_ranks)
-    ]  # fmt: skip
+    known = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(num_ranks)}
+    processes = [start(module, *arguments, environment=known | {"RANK": str(rank)}, cwd=cwd) for rank in range(num_ranks)]
     try:
         return [(*process.communicate(timeout=240), process.returncode) for process in processes]
     finally:
@@ -81,7 +73,7 @@ def start(command, num_ranks=NUM_RANKS, cwd=None):
 
 def start_and_ask(folder, *whats, num_ranks=NUM_RANKS):
     """What each of the processes said of each of the things it did."""
-    ended = start(["tests.faults.ranked", str(folder), *whats], num_ranks)
+    ended = start_all("tests.faults.ranked", folder, *whats, num_ranks=num_ranks)
     assert [code for *_, code in ended] == [0] * num_ranks, ended
     assert not any("warning" in errors.lower() for _, errors, _ in ended), ended
     said = [[json.loads(line) for line in output.splitlines() if line.startswith("{")] for output, *_ in ended]
@@ -91,7 +83,7 @@ def start_and_ask(folder, *whats, num_ranks=NUM_RANKS):
 @pytest.fixture(scope="module")
 def killed(folder):
     """Of each process, of which one was killed in a training: what it printed, its errors and its exit code."""
-    return start(["tests.faults.ranked", str(folder), "killed"])
+    return start_all("tests.faults.ranked", folder, "killed")
 
 
 @pytest.fixture(scope="module")
@@ -301,7 +293,7 @@ def test_what_is_refused_is_said_by_all(said):
 def test_the_command(folder, tmp_path):
     """One of them speaks, chooses the folder of the run, and says why it is refused."""
     options = ["--num-neighbors", "4,3", "--batch-size", "32", "--epochs", "1", "--hidden", "16"]
-    (output, errors, code), *others = start(["penstock", "train", str(folder / "parts"), *options], cwd=tmp_path)
+    (output, errors, code), *others = start_all("penstock", "train", str(folder / "parts"), *options, cwd=tmp_path)
     assert code == 0
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["parts-1"]
     assert "test accuracy" in output
@@ -310,7 +302,7 @@ def test_the_command(folder, tmp_path):
     assert OF_THE_FIRST in (tmp_path / "runs" / "parts-1" / "report.html").read_text()
     assert others == [("", "", 0)]
     again = ["--resume", "--epochs", "2", "--predictions", "classes.csv"]
-    (_, errors, code), *others = start(["penstock", "train", str(folder / "parts"), *again], cwd=tmp_path)
+    (_, errors, code), *others = start_all("penstock", "train", str(folder / "parts"), *again, cwd=tmp_path)
     assert code == 0
     assert "classes.csv has numbers of nodes" in errors
     assert (tmp_path / "classes.csv").read_text().startswith("node,class\n0,")
@@ -318,7 +310,7 @@ def test_the_command(folder, tmp_path):
     assert "epoch   2" in errors
     assert others == [("", "", 0)]
     assert json.loads((tmp_path / "runs" / "parts-1" / "config.json").read_text())["epochs"] == 2
-    (_, errors, code), *others = start(["penstock", "train", str(folder / "parts"), "--epochs", "0"], cwd=tmp_path)
+    (_, errors, code), *others = start_all("penstock", "train", str(folder / "parts"), "--epochs", "0", cwd=tmp_path)
     assert errors == "penstock: --epochs must be at least 1, got 0\n"
     assert code == 2
     assert others == [("", "", 2)]
@@ -327,10 +319,13 @@ def test_the_command(folder, tmp_path):
 def test_a_port_that_is_taken(folder):
     with socket.create_server(("127.0.0.1", 0)) as door:
         known = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(door.getsockname()[1]), "WORLD_SIZE": "2", "RANK": "0"}
-        command = [sys.executable, "-m", "penstock", "train", str(folder / "store")]
-        done = subprocess.run(command, env=os.environ | known, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    (line,) = (line for line in done.stderr.splitlines() if line.startswith("penstock: "))
+        process = start("penstock", "train", folder / "store", environment=known)
+        try:
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 2
+    (line,) = (line for line in errors.splitlines() if line.startswith("penstock: "))
     assert_in_table(line.removeprefix("penstock: "))
 
 
@@ -339,18 +334,17 @@ def test_others_that_do_not_come(folder):
     with socket.create_server(("127.0.0.1", 0)) as door:
         port = door.getsockname()[1]
     known = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "RANK": "0"}
-    command = [sys.executable, "-m", "penstock", "train", str(folder / "store")]
-    with subprocess.Popen(command, env=os.environ | known, stderr=subprocess.PIPE, text=True) as waiting:
-        try:
-            until = time.monotonic() + 60
-            while time.monotonic() < until and waiting.poll() is None:
-                with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
-                    break  # it listens
-                time.sleep(0.1)
-            waiting.send_signal(signal.SIGTERM)
-            _, errors = waiting.communicate(timeout=20)
-        finally:
-            waiting.kill()
+    waiting = start("penstock", "train", folder / "store", environment=known)
+    try:
+        until = time.monotonic() + 60
+        while time.monotonic() < until and waiting.poll() is None:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+                break  # it listens
+            time.sleep(0.1)
+        waiting.send_signal(signal.SIGTERM)
+        _, errors = waiting.communicate(timeout=20)
+    finally:
+        waiting.kill()
     assert waiting.returncode == 130
     assert "penstock: interrupted" in errors
 
@@ -359,11 +353,8 @@ def test_one_that_stands_still(folder, tmp_path):
     """Who waits for it can be told to end: once, as between steps; or twice, in the middle of one."""
     with socket.create_server(("127.0.0.1", 0)) as door:
         known = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(door.getsockname()[1]), "WORLD_SIZE": "2"}
-    command = [sys.executable, "-m", "penstock", "train", str(folder / "store"), "--out", str(tmp_path / "run"), "--epochs", "100000"]
-    waiting, still = (
-        subprocess.Popen(command, env=os.environ | known | {"RANK": rank}, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-        for rank in "01"
-    )
+    command = ["penstock", "train", folder / "store", "--out", tmp_path / "run", "--epochs", "100000"]
+    waiting, still = (start(*command, environment=known | {"RANK": rank}) for rank in "01")
     try:
         until = time.monotonic() + 90
         while not (tmp_path / "run" / "checkpoint.pt").exists():
@@ -380,7 +371,6 @@ def test_one_that_stands_still(folder, tmp_path):
     finally:
         still.kill()
         waiting.kill()
-        still.communicate()
     assert waiting.returncode == 130
     assert "penstock: interrupted" in errors
 
