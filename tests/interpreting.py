@@ -9,6 +9,9 @@ from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 
+PARTS = ("_patch_lang", "interpreter_builder", "_get_np_dtype")
+"""Of Triton's, that it may rename: tests then take their time."""
+
 
 def hurry():
     """From now on, where Triton interprets. Who imports no kernel does not wait for Triton."""
@@ -22,7 +25,7 @@ def _replace_once():
     import triton.language as tl
     from triton.runtime import interpreter
 
-    if not triton.knobs.runtime.interpret:
+    if not triton.knobs.runtime.interpret or not all(hasattr(interpreter, name) for name in PARTS):
         return
     interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
     interpreter._patch_lang = lambda fn: SimpleNamespace(restore=lambda: None)
