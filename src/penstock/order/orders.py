@@ -8,7 +8,7 @@ With R ranks, the i-th batch of rank r is batch i * R + r of the one order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -167,7 +167,7 @@ class GivenOrder:
     def _read(self) -> GivenPass:
         if self._batch_sampler is None:
             return GivenPass(self, _positions(self._sampler))
-        batches = [_positions(batch) for batch in self._batch_sampler]
+        batches = [_positions(batch) for batch in _begin(self._batch_sampler)]
         return GivenPass(self, np.concatenate([np.empty(0, np.int64), *batches]), np.cumsum([0, *map(len, batches)]))
 
 
@@ -208,9 +208,16 @@ class GivenPass:
         return state.hexdigest()
 
 
+def _begin(given: Any) -> Iterator[Any]:
+    if not hasattr(given, "__iter__") and not hasattr(given, "__getitem__"):
+        what = "a sampler gives positions in the set of seeds, and a batch_sampler a list of them for each batch"
+        raise UsageError(f"{what}; got {given!r:.60}")
+    return iter(given)  # once: a sampler may draw here
+
+
 def _positions(given: Any) -> np.ndarray:
     """int64[n] of what a sampler gives."""
-    positions = np.asarray(given if hasattr(given, "__array__") else list(given)).reshape(-1)
+    positions = np.asarray(given if hasattr(given, "__array__") else list(_begin(given))).reshape(-1)
     if positions.size and positions.dtype.kind not in "iu":
         raise UsageError(f"a sampler gives positions in the set of seeds, whole numbers; got {positions[0].item()!r}")
     return positions.astype(np.int64, copy=False)

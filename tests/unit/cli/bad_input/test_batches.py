@@ -186,6 +186,10 @@ def test_positions_of_a_sampler(num_workers, store):
     assert "position -1 of" in first(batch_sampler=[[0, -1]])
     assert "got 0.5" in first(sampler=[0.5])
     assert "ended after 0" in first(batch_sampler=Longer())
+    for one in (dict(sampler=5), dict(batch_sampler=5), dict(batch_sampler=[1, 2])):
+        assert "a batch_sampler a list of them for each batch; got " in refused(
+            UsageError, lambda one=one: list(NeighborLoader(store, [2], **one))
+        )
     loader = NeighborLoader(store, [2], "train", batch_sampler=[torch.tensor([1, 0]), [torch.tensor(2)], [], np.array([3])])
     assert [batch.input_id.tolist() for batch in loader] == [[1, 0], [2], [], [3]]
 
