@@ -21,18 +21,19 @@ from tests.feed.inputs import check_homogeneous, digests, homogeneous_data
 LOOK_S = 0.01
 
 
-def num_threads():
-    return sum(thread.name.startswith("penstock") for thread in threading.enumerate())
+def threads():
+    return {thread for thread in threading.enumerate() if thread.name.startswith("penstock")}
 
 
-def wait_for_no_threads():
+def threads_that_stay(before):
+    """Beyond those of before, which other tests' loaders may have until garbage is collected."""
     for look in range(int(END_S / LOOK_S)):  # looks are counted, not seconds: where others have the machine, both take longer
-        if not num_threads():
+        if threads() <= before:
             break
         if look % 50 == 49:
             gc.collect()  # what a thread still held when it was collected before
         time.sleep(LOOK_S)
-    return num_threads()
+    return threads() - before
 
 
 def slow(batch):
@@ -134,13 +135,14 @@ def test_after_an_error_the_loader_still_works():
 
 
 def test_leaving_early_and_dropping():
+    before = threads()
     for _ in range(5):
         loader = make(transform=slow, filter_per_worker=True)
         for _ in loader:
             break
         del loader
     gc.collect()
-    assert wait_for_no_threads() == 0
+    assert not threads_that_stay(before)
 
 
 def test_dropping_the_iterator_keeps_the_loader():
