@@ -26,7 +26,7 @@ from penstock.store import ingest
 from penstock.store.device_memory import DeviceMemory
 from tests.feed import ways
 from tests.feed.inputs import digests, homogeneous_data, typed_data
-from tests.feed.test_endings import wait_for_no_threads
+from tests.feed.test_endings import threads_that_stay
 from tests.feed.ways import WAYS, each_that
 
 OPTIONS = dict(num_neighbors=[4, 3], batch_size=50, shuffle=True, seed=3)
@@ -325,7 +325,7 @@ def test_what_sampling_worked_with_can_be_given_up(device):
     for _ in range(2):
         list(loader)
         assert maker.device_bytes > maker.device_topology_bytes
-        wait_for_no_threads()  # one may still hold what it has worked with
+        threads_that_stay(set())  # one may still hold what it has worked with
         maker.let_go()
         assert maker.device_bytes == maker.device_topology_bytes
 
