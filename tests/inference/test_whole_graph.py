@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GAT, GCN, GIN, PNA, EdgeCNN, GraphSAGE, HeteroConv, SAGEConv
 
 import penstock
-from penstock.errors import UsageError
+from penstock.errors import BudgetError, UsageError
 from penstock.inference import OfRows
 from penstock.inference.pyg_models import Degrees
 from penstock.records import EDGE
@@ -132,6 +132,20 @@ def test_plans_and_splits_reach_the_loaders(data, tmp_path):
     for part in ("train", "test"):
         rows = penstock.infer(model, store, input_nodes=part, split="default")
         assert np.array_equal(rows, penstock.infer(model, store)[store.split(part)])
+
+
+def test_rows_that_a_container_has_no_room_for(data, tmp_path, monkeypatch):
+    model = make_model("sage")
+    expected = penstock.infer(model, data)
+    few = penstock.infer(model, data, input_nodes=torch.tensor([3, 9]))
+    monkeypatch.setattr("penstock.store.budget.free_in_container", lambda: 1000)
+    with pytest.raises(
+        BudgetError, match=r"^a layer whose rows are kept in memory takes .* KiB, and .* has 1000 B left: give out, a file$"
+    ):
+        penstock.infer(model, data)
+    assert np.array_equal(penstock.infer(model, data, out=tmp_path / "rows.npy"), expected)
+    # of few nodes most rows are never written, and take no memory
+    assert np.array_equal(penstock.infer(model, data, input_nodes=torch.tensor([3, 9])), few)
 
 
 def test_features_that_are_packed_for_a_disk(tmp_path):

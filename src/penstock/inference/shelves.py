@@ -127,8 +127,8 @@ def empty_rows(
     """An array in memory or, if there is a folder and more than `most_bytes` (`room_for_rows`) to hold, in a file, which goes with it;
     `what`: begins what is said where the disk is full; `is_sparse`: memory is taken by small pages, where rows are written only."""
     num_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    if folder is None:
-        require_room(num_bytes, what, f"give {argument('out')}, a file")
+    if folder is None and not is_sparse:
+        require_room(num_bytes, "a layer whose rows are kept in memory", f"give {argument('out')}, a file")
     if folder is None or num_bytes <= (room_for_rows() if most_bytes is None else most_bytes):
         return own_pages(num_bytes, are_huge=not is_sparse).view(dtype).reshape(shape) if num_bytes else np.empty(shape, dtype)
     try:
