@@ -31,6 +31,8 @@ from penstock.store.tiers import advise_random
 
 LEAST_SHARE = 1 / 64
 """Of a batch, that tells whether an eighth of one can be tried."""
+OF_SEVERAL = 1.25
+"""What each of several processes takes, to what it measures: over parts also for rows that others read off it. 290 of 233 MiB."""
 PLENTY = 4
 """What is left, to what an eighth of a batch lets expect, where no more of it is tried."""
 
@@ -58,7 +60,7 @@ def check_room(
     Returns:
         What may be held between two batches; None: there is no limit near.
     Raises:
-        BudgetError: one step on one batch takes more than is left.
+        BudgetError: one step on one batch takes more than is left; of several processes here, all that a process needs.
     """
     left = free_in_container()
     if left is None or maker.sampler.induced:
@@ -73,21 +75,23 @@ def check_room(
     def planned(*shares: float) -> tuple[int, int]:
         _, step_bytes = measure_step(maker, caches, profile, step, None, most, shares)
         batches_bytes = (max_in_flight + 1) * (batch.sample + batch.rows) + num_threads * profile.workspace_bytes
-        return step_bytes, step_bytes + batches_bytes
+        return step_bytes, int((OF_SEVERAL if num_here > 1 else 1) * (step_bytes + batches_bytes))
 
     step_bytes, num_bytes = planned(LEAST_SHARE, PROBED_SHARES[0])
     left -= min(left, max(0, anonymous_bytes() - held_bytes))  # what a first step leaves for good, such as Adam's moments of learnt rows
     read_apart(files, left - num_bytes)
     if PLENTY * num_bytes < left:
         return None
-    step_bytes, num_bytes = planned(LEAST_SHARE, *PROBED_SHARES)
-    if num_bytes > left and keeps_freed_memory():
+    is_too_much = num_here > 1 and num_bytes > left  # where all try more at once, all are killed
+    if not is_too_much:
+        step_bytes, num_bytes = planned(LEAST_SHARE, *PROBED_SHARES)
+    if not is_too_much and num_bytes > left and keeps_freed_memory():
         stop_keeping_freed_memory()  # slower, but less
         step_bytes, num_bytes = planned(LEAST_SHARE, *PROBED_SHARES)
     each = f" for each of {num_here} processes" if num_here > 1 else ""
     what, room = "without a budget this takes about", f"the container around this process has {format_bytes(left)} left{each}"
     error = BudgetError(f"{what} {format_bytes(num_bytes)}, and {room}: give {argument('host_memory')}, or take smaller batches or fanouts")
-    if step_bytes + batch.sample + batch.rows > left:
+    if step_bytes + batch.sample + batch.rows > left or is_too_much:
         raise error
     if num_bytes > left:
         logger.warning(error)
