@@ -3,6 +3,7 @@
 import re
 from contextlib import nullcontext
 
+import numpy as np
 import pytest
 
 from penstock.errors import BudgetError
@@ -10,7 +11,7 @@ from penstock.feed.fit import room
 from penstock.feed.fit.memory import BatchBytes
 from penstock.store.process_memory import keeps_freed_memory
 from penstock.train import Observer
-from tests.train.stores import make_store, make_typed_store
+from tests.train.stores import make_bare_store, make_store, make_typed_store
 from tests.train.test_run import run
 
 MIB = 1 << 20
@@ -44,6 +45,7 @@ def container(monkeypatch):
         monkeypatch.setattr("penstock.train.run.free_in_container", lambda: left)
         monkeypatch.setattr(room, "free_in_container", lambda: left)
         monkeypatch.setattr(room, "measure_step", measure)
+        monkeypatch.setattr(room, "anonymous_bytes", lambda: 0)
         return tried
 
     return limit
@@ -79,9 +81,7 @@ def test_what_may_be_too_much_is_warned_of(step_mib, is_refused, store, tmp_path
     container(1000 * MIB, kept=1600 * MIB, mapped=step_mib * MIB)
     of_batch = BatchBytes(sample=4 * MIB, rows=6 * MIB, staging=0, num_read=0, num_edges=0)
     monkeypatch.setattr(room, "measure_batch", lambda *args: of_batch)
-    expected = (
-        r"^training without a budget takes about .* [MG]iB, and the container around this process has 1000.0 MiB left: give host_memory"
-    )
+    expected = r"^without a budget this takes about .* [MG]iB, and the container around this process has 1000.0 MiB left: give host_memory"
     with pytest.raises(BudgetError, match=expected) if is_refused else nullcontext():
         run(tmp_path / "run", store, epochs=1, num_workers=3)  # five batches at once
     assert (tmp_path / "run" / "checkpoint.pt").exists() != is_refused
@@ -116,3 +116,32 @@ def test_evaluation_is_sampled_where_layers_have_no_room(store, tmp_path, monkey
     monkeypatch.setattr("penstock.inference.shelves.free_bytes", lambda: 1000)
     result = run(tmp_path / "files", store, epochs=2, evaluation="full")
     assert scores(result) == scores(full)
+
+
+def test_processes_share_what_is_left(store, tmp_path, container, monkeypatch):
+    container(2000 * MIB, kept=1100 * MIB, mapped=1100 * MIB)
+    run(tmp_path / "alone", store, epochs=1)
+    monkeypatch.setattr("penstock.feed.loader.processes_here", lambda num_ranks: 2)
+    with pytest.raises(BudgetError, match=r"has 1000\.0 MiB left for each of 2 processes: "):
+        run(tmp_path / "together", store, epochs=1)
+
+
+def test_rows_that_are_learnt_have_room_for_what_training_keeps_of_them(tmp_path, monkeypatch):
+    store = make_bare_store(tmp_path / "store")
+    expected = run(tmp_path / "free", str(store.path), epochs=3)
+    monkeypatch.setattr("penstock.train.run.free_in_container", lambda: 64 * MIB)
+    monkeypatch.setattr("penstock.store.budget.free_in_container", lambda: 64 * MIB)
+    with pytest.raises(BudgetError, match=r"^what training keeps of rows that are learnt .* 64\.0 MiB left: give features, "):
+        run(tmp_path / "refused", str(store.path), epochs=1)
+    monkeypatch.setattr("penstock.store.budget.free_in_container", lambda: 65 * MIB)
+    assert run(tmp_path / "room", str(store.path), epochs=3).weights_digest == expected.weights_digest
+
+
+def test_maps_are_read_apart_where_they_do_not_fit(monkeypatch):
+    advised = []
+    monkeypatch.setattr(room, "advise_random", advised.append)
+    files = [np.zeros(100, np.uint8), np.zeros(50, np.uint8)]
+    room.read_apart(files, 150)
+    assert not advised
+    room.read_apart(files, 149)
+    assert [id(each) for each in advised] == [id(each) for each in files]

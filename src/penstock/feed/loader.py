@@ -40,7 +40,7 @@ from penstock.feed.arguments import (
 )
 from penstock.feed.delivery import choose_device
 from penstock.feed.epoch import Epoch, Position
-from penstock.feed.fit import check_room
+from penstock.feed.fit import check_room, read_apart
 from penstock.feed.huge_pages import HugePages, read_at_random
 from penstock.feed.inputs import open_input
 from penstock.feed.options import choose_seed, read_options, samples_ahead
@@ -60,6 +60,7 @@ from penstock.sample.times import time_bytes
 from penstock.sample.walks import Walks
 from penstock.sample.weights import weight_bytes
 from penstock.store.fingerprint import fingerprint
+from penstock.store.process_memory import free_in_container, processes_here
 from penstock.threads import Guard, Threads
 
 Batch = Data | HeteroData
@@ -172,10 +173,15 @@ class Loader:
         if self._caches.fitted is None:
             in_flight = self._options.under_way(is_read_ahead=plan.is_read_ahead)
             self._options = dataclasses.replace(self._options, max_in_flight=in_flight)
+            left = free_in_container()
+            if step is None and delivery.device is None and left is not None:
+                read_apart(read_at_random(plan, self._maker), left)
             if step is not None and delivery.device is None:
                 tried = dataclasses.replace(plainly, transform=self._maker.transform)
-                num_threads = self._options.num_workers
-                self._bound = check_room(tried, self._plainly.caches, num_threads=num_threads, max_in_flight=in_flight, step=step)
+                self._bound = check_room(
+                    tried, self._plainly.caches, num_threads=self._options.num_workers, max_in_flight=in_flight, step=step,
+                    num_here=processes_here(self.num_ranks), files=read_at_random(plan, self._maker),
+                )  # fmt: skip
         else:
             fitted = self._caches.fitted
             self._bound = fitted.bound

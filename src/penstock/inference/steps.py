@@ -25,6 +25,7 @@ from penstock.plan import Plan
 from penstock.records import CSC, NODE, EdgeType, Graph, NodeType
 from penstock.sample.seeds import NodeSeeds
 from penstock.sample.times import Timestamps
+from penstock.store.process_memory import free_in_container
 from penstock.store.tiers import Elements
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 
 BATCH_BYTES = 128 << 20
 """Rows that a batch of all neighbours reads, about; several batches are under way."""
+
+PLENTY = 64
+"""Batches, for which there is room without a trial."""
+BATCHES_LEFT = 16
+"""Batches that a container has room for: those under way, and what a step makes of one."""
 
 Step = Callable[[Any], Any]
 """A batch, of which seeds come first and have all their neighbours, and whose `x` is what the step before gave -> a row for each seed,
@@ -200,7 +206,9 @@ def outputs(
         return
     plan, is_homogeneous = loading["plan"], source.graph.is_homogeneous
     hops = [] if isinstance(step, OfRows) else [-1]
-    tried = torch.no_grad()(lambda batch: step(moved(batch, device))) if plan is not None and plan.host_memory is not None else None
+    left = free_in_container()
+    is_tried = (plan is not None and plan.host_memory is not None) or (left is not None and left < PLENTY * BATCH_BYTES)
+    tried = torch.no_grad()(lambda batch: step(moved(batch, device))) if is_tried else None
     for batch in NeighborLoader(source, hops, input_nodes=ids if is_homogeneous else wanted, step=tried, **loading):
         count = (batch if is_homogeneous else batch[node_type]).batch_size
         rows = rows_of_seeds(step(moved(batch, device)), node_type, count, number)
@@ -239,7 +247,10 @@ def num_nodes_of_batch(source: WithRows, node_type: NodeType) -> int:
 
 
 def num_nodes_by_bytes(graph: Graph, row_bytes: Mapping[NodeType, int], node_type: NodeType) -> int:
-    """As many nodes of a type as read `BATCH_BYTES` with their neighbours, if they have the mean degree and share none."""
+    """As many nodes of a type as read `BATCH_BYTES` with their neighbours, if they have the mean degree and share none; fewer where the
+    container around this process has little left."""
     read = sum(csc.num_edges * row_bytes[src] for (src, _, dst), csc in graph.adjacency.items() if dst == node_type)
     per_node = row_bytes[node_type] + read // max(graph.num_nodes[node_type], 1)
-    return min(max(BATCH_BYTES // max(per_node, 1), 64), 4096)
+    left = free_in_container()
+    batch_bytes = BATCH_BYTES if left is None else min(BATCH_BYTES, left // BATCHES_LEFT)
+    return min(max(batch_bytes // max(per_node, 1), 64), 4096)

@@ -74,6 +74,11 @@ def usable_cores() -> int:
     return max(1, min(counts))
 
 
+def processes_here(num_ranks: int) -> int:
+    """Return how many of the processes that work together share this machine, and the container around them, as `torchrun` says."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if num_ranks > 1 else 1
+
+
 def own_file_bytes() -> int:
     """Return how much of what this process holds are pages of files, such as libraries, which `free_bytes` counts as free."""
     pages = [line.split()[1] for line in _read_lines(Path("/proc/self/status")) if line.startswith("RssFile")]

@@ -109,7 +109,8 @@ def _lack_of_room(config: TrainConfig, learner: Learner) -> str:
     grows = 1 + sum(csc.num_edges for csc in data.graph.adjacency.values()) / max(1, num_nodes)
     wanted = data.parts["val"].size + data.parts["test"].size
     rows = [min(num_nodes, int(wanted * grows**hops)) for hops in range(1, num_kept + 1)]
-    num_bytes, left = 4 * config.hidden * sum(rows[-2:]), free_bytes()  # one layer is read while the next one is written
+    left = max(0, free_bytes() - learner.num_bytes_to_come)
+    num_bytes = 4 * config.hidden * sum(rows[-2:])  # one layer is read while the next one is written
     if num_bytes <= SHARE * left:
         return ""
     return (

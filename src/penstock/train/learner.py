@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +17,12 @@ from typing import Any
 import torch
 from torch.autograd.grad_mode import set_multithreading_enabled
 
+from penstock.errors import argument
 from penstock.feed import layers
 from penstock.inference.shelves import room_for_rows
 from penstock.inference.whole_graph import weights_digest
 from penstock.records import EDGE, NODE, NodeType
+from penstock.store.budget import require_room
 from penstock.train.config import TrainConfig
 from penstock.train.data import TrainingData
 from penstock.train.inference import degrees_of
@@ -31,6 +33,9 @@ from penstock.train.shared_rows import SharedRows
 
 STEPS_AHEAD = 2
 """Steps that a device may be asked for before the host looks at what the first of them came to."""
+
+LEAST_STEP_BYTES = 64 << 20
+"""Of the smallest step, with what libraries take for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,16 +206,29 @@ class Learner:
         return len(self._tables[node_type].weight) == self.data.graph.num_nodes[node_type]
 
     def step_on_a_copy(self) -> Callable[[Any], object]:
-        """Return a training step that leaves this model as it is, and asks no other process."""
+        """Return a training step that leaves this model as it is, and asks no other process.
+
+        Raises:
+            BudgetError: the container around this process has no room for the copy, as it has none for what training keeps of learnt rows.
+        """
+        if self.num_bytes_to_come:
+            what = "what training keeps of rows that are learnt in place of features"
+            require_room(self.num_bytes_to_come + LEAST_STEP_BYTES, what, f"give features, or a smaller {argument('hidden')}")
         apart = copy.copy(self)
         apart._ranks, apart._shared, apart._whole = Ranks(), {}, {}
         apart.model = copy.deepcopy(self.model).train()
         apart._make_optimizers()
         return lambda batch: apart.step(0, batch, 0)
 
-    def weights(self) -> dict[str, torch.Tensor]:
-        """A copy of the weights, in memory of the host."""
-        return {name: tensor.detach().cpu().clone() for name, tensor in self.model.state_dict().items()}
+    @property
+    def num_bytes_to_come(self) -> int:
+        """What training keeps of learnt rows beside them: Adam's moments, and the best rows so far. As much as a step on a copy takes."""
+        return 3 * sum(table.weight.nbytes for table in self._tables.values())
+
+    def weights(self, into: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
+        """A copy of the weights, in memory of the host; in that of an earlier copy, where there is one: learnt rows may take most of it."""
+        new = {name: tensor.detach() for name, tensor in self.model.state_dict().items()}
+        return {name: into[name].copy_(tensor) if into and name in into else tensor.cpu().clone() for name, tensor in new.items()}
 
     @property
     def num_weights(self) -> int:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from penstock.errors import PenstockError, PipelineError, UsageError, argument, first_line, line_of
 from penstock.exchange.aside import Aside, aside_of, gather_objects
 from penstock.exchange.own_address import interface_of, own_address
+from penstock.store.process_memory import processes_here
 
 T = TypeVar("T")
 
@@ -109,7 +110,7 @@ class Ranks:
     @property
     def num_here(self) -> int:
         """How many of them share this machine, as `torchrun` says."""
-        return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if self.num_ranks > 1 else 1
+        return processes_here(self.num_ranks)
 
     @contextmanager
     def entered(self, context: AbstractContextManager[T]) -> Iterator[T]:

@@ -38,7 +38,7 @@ from penstock.order.by_name import SPLIT
 from penstock.plan import Plan
 from penstock.records import NodeType
 from penstock.store import Store
-from penstock.store.process_memory import free_in_container, keep_freed_memory, peak_resident_bytes, usable_cores
+from penstock.store.process_memory import free_in_container, give_back_freed_memory, keep_freed_memory, peak_resident_bytes, usable_cores
 from penstock.store.progress import hearing
 from penstock.store.results import refuse_in_store
 from penstock.store.watch import check_bytes, check_place
@@ -186,7 +186,7 @@ class _Run:
         is_tried = self.plan.host_memory is not None or free_in_container() is not None
         fork = torch.random.fork_rng([device] if device.type == "cuda" else [])  # a step may be tried
         with fork, hearing(self.observer.note):
-            return _Loader(
+            loader = _Loader(
                 self.data.source(),
                 list(config.num_neighbors),
                 input_nodes=(self.data.target, self.data.parts["train"]),
@@ -204,6 +204,9 @@ class _Run:
                 step=self.learner.step_on_a_copy() if is_tried else None,
                 device=config.device,
             )
+        if is_tried:
+            give_back_freed_memory()  # a copy of all learnt rows, say: what comes next may not fit in the pieces
+        return loader
 
     def go(self, resume: bool) -> Result:
         """Train to the end."""
@@ -393,7 +396,7 @@ class _Run:
         record.eval_s = time.perf_counter() - started
         if self.best["val"] is not None and (record.val is None or not record.val > self.best["val"]):
             return False
-        self.best = {"epoch": record.epoch, "val": record.val, "test": record.test, "model": self.learner.weights()}
+        self.best = {"epoch": record.epoch, "val": record.val, "test": record.test, "model": self.learner.weights(self.best["model"])}
         return True
 
     def predict(self) -> np.ndarray:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from penstock.errors import BudgetError, argument
 from penstock.feed.caches import Caches
@@ -25,28 +27,45 @@ from penstock.store.process_memory import (
     resident_bytes_outside,
     stop_keeping_freed_memory,
 )
+from penstock.store.tiers import advise_random
 
+LEAST_SHARE = 1 / 64
+"""Of a batch, that tells whether an eighth of one can be tried."""
+OF_SEVERAL = 1.25
+"""What each of several processes takes, to what it measures: over parts also for rows that others read off it. 290 of 233 MiB."""
 PLENTY = 4
 """What is left, to what an eighth of a batch lets expect, where no more of it is tried."""
 
 logger = logging.getLogger("penstock")
 
 
-def check_room(maker: BatchMaker, caches: Caches, *, num_threads: int, max_in_flight: int, step: Callable[[Any], object]) -> Bound | None:
+def check_room(
+    maker: BatchMaker,
+    caches: Caches,
+    *,
+    num_threads: int,
+    max_in_flight: int,
+    step: Callable[[Any], object],
+    num_here: int = 1,
+    files: Sequence[np.ndarray] = (),
+) -> Bound | None:
     """See above; batches and the model stay what they are.
 
     Args:
         maker: with memory of its own. caches: that are filled.
         num_threads, max_in_flight: that make batches, and batches at once.
         step: a training step on a copy of the model.
+        num_here: processes that do so at the same time in this container: each may take its share of what is left.
+        files: maps that batches read at random: where the page cache has no room for them, what follows a row is not read along.
     Returns:
         What may be held between two batches; None: there is no limit near.
     Raises:
-        BudgetError: one step on one batch takes more than is left.
+        BudgetError: one step on one batch takes more than is left; of several processes here, all that a process needs.
     """
     left = free_in_container()
     if left is None or maker.sampler.induced:
         return None
+    left, held_bytes = left // num_here, anonymous_bytes()
     profile, row_bytes = take_profile(maker, (), MIN_BATCHES), Counter[NodeType]()
     for one in maker.source.fields()[0]:
         row_bytes[one.key if isinstance(one.key, str) else NODE] += one.source.row_bytes
@@ -56,19 +75,33 @@ def check_room(maker: BatchMaker, caches: Caches, *, num_threads: int, max_in_fl
     def planned(*shares: float) -> tuple[int, int]:
         _, step_bytes = measure_step(maker, caches, profile, step, None, most, shares)
         batches_bytes = (max_in_flight + 1) * (batch.sample + batch.rows) + num_threads * profile.workspace_bytes
-        return step_bytes, step_bytes + batches_bytes
+        return step_bytes, int((OF_SEVERAL if num_here > 1 else 1) * (step_bytes + batches_bytes))
 
-    step_bytes, num_bytes = planned(PROBED_SHARES[0])
+    step_bytes, num_bytes = planned(LEAST_SHARE, PROBED_SHARES[0])
+    left -= min(left, max(0, anonymous_bytes() - held_bytes))  # what a first step leaves for good, such as Adam's moments of learnt rows
+    read_apart(files, left - num_bytes)
     if PLENTY * num_bytes < left:
         return None
-    step_bytes, num_bytes = planned(*PROBED_SHARES)
-    if num_bytes > left and keeps_freed_memory():
+    is_too_much = num_here > 1 and num_bytes > left  # where all try more at once, all are killed
+    if not is_too_much:
+        step_bytes, num_bytes = planned(LEAST_SHARE, *PROBED_SHARES)
+    if not is_too_much and num_bytes > left and keeps_freed_memory():
         stop_keeping_freed_memory()  # slower, but less
-        step_bytes, num_bytes = planned(*PROBED_SHARES)
-    what, room = "training without a budget takes about", f"the container around this process has {format_bytes(left)} left"
+        step_bytes, num_bytes = planned(LEAST_SHARE, *PROBED_SHARES)
+    each = f" for each of {num_here} processes" if num_here > 1 else ""
+    what, room = "without a budget this takes about", f"the container around this process has {format_bytes(left)} left{each}"
     error = BudgetError(f"{what} {format_bytes(num_bytes)}, and {room}: give {argument('host_memory')}, or take smaller batches or fanouts")
-    if step_bytes + batch.sample + batch.rows > left:
+    if step_bytes + batch.sample + batch.rows > left or is_too_much:
         raise error
     if num_bytes > left:
         logger.warning(error)
+    read_apart(files, left - num_bytes)  # of which more is known now
     return Bound.below(anonymous_bytes() + left, step_bytes)
+
+
+def read_apart(files: Sequence[np.ndarray], left: int) -> None:
+    """Where the page cache has no room for maps that are read at random, what follows a row is not read along: each row would bring
+    megabytes, and drop what the next one needs."""
+    if sum(file.nbytes for file in files) > left:
+        for file in files:
+            advise_random(file)

@@ -252,7 +252,11 @@ def test_more_than_a_container_has(store, capfd, monkeypatch):
     assert "--host-memory 2GiB takes" in train("--host-memory", "2GiB")
     for module in ("penstock.train.run", "penstock.feed.fit.room"):
         monkeypatch.setattr(f"{module}.free_in_container", lambda: 1000)
+    monkeypatch.setattr("penstock.feed.fit.room.anonymous_bytes", lambda: 0)
     assert "has 1000 B left: give --host-memory, or take" in train("--features", "given")
+    monkeypatch.setattr("penstock.train.learner.Learner.num_bytes_to_come", 1001)
+    assert "in place of features takes 64.0 MiB, and the container around this process has 1000 B left: give features, or" in train()
+    monkeypatch.undo()
     left = iter([1 << 40])
     monkeypatch.setattr(budget, "free_in_container", lambda: next(left, 0))
     monkeypatch.setattr(assemble, "format_bytes", lambda count: f"{count} bytes")
