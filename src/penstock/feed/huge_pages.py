@@ -62,8 +62,6 @@ class HugePages:
 
 def read_at_random(plan: Plan, maker: BatchMaker) -> list[np.ndarray]:
     """The arrays that a loader with this plan reads as they are: topology, then fields of nodes and edges, unless a device reads them."""
-    if not plan.huge_pages or plan.host_memory is not None:
-        return []
     arrays: list[np.ndarray | None] = []
     source = maker.source
     if plan.has_plain_topology and maker.device_sampler is None:

@@ -173,24 +173,23 @@ class Loader:
         if self._caches.fitted is None:
             in_flight = self._options.under_way(is_read_ahead=plan.is_read_ahead)
             self._options = dataclasses.replace(self._options, max_in_flight=in_flight)
-            left = free_in_container()
-            if step is None and delivery.device is None and left is not None:
-                read_apart(read_at_random(plan, self._maker), left)
+            files = [] if delivery.device is not None else read_at_random(plan, self._maker)
             if step is not None and delivery.device is None:
                 tried = dataclasses.replace(plainly, transform=self._maker.transform)
                 self._bound = check_room(
                     tried, self._plainly.caches, num_threads=self._options.num_workers, max_in_flight=in_flight, step=step,
-                    num_here=processes_here(self.num_ranks), files=read_at_random(plan, self._maker),
+                    num_here=processes_here(self.num_ranks), files=files,
                 )  # fmt: skip
+            elif (left := free_in_container()) is not None:
+                read_apart(files, left)
         else:
             fitted = self._caches.fitted
             self._bound = fitted.bound
             self._options = dataclasses.replace(self._options, num_workers=fitted.num_workers, max_in_flight=fitted.max_in_flight)
         self._sampling = dataclasses.replace(self._options, max_in_flight=max(1, samples_ahead(plan, self._options.num_workers)))
         self._workers, self._samplers = (Threads(self._options.num_workers, "penstock") for _ in range(2))
-        self._huge_pages = HugePages(
-            partial(read_at_random, plan if self._bound is None else dataclasses.replace(plan, huge_pages=False), self._maker), self
-        )
+        may_move = plan.huge_pages and plan.host_memory is None and self._bound is None
+        self._huge_pages = HugePages(partial(read_at_random, plan, self._maker) if may_move else tuple, self)
         self._stats = LoaderStats()
         self._recording: Recording | None = None
         self._going: BatchStream | None = None

@@ -39,6 +39,7 @@ from penstock.store.process_memory import (
     resident_bytes_outside,
     stop_keeping_freed_memory,
 )
+from penstock.store.progress import told
 from penstock.store.tiers import DiskTier
 
 if TYPE_CHECKING:
@@ -305,7 +306,8 @@ def measure_step(
         fixed = peak_growth(partial(step, few))  # such as gradients of rows that are learnt
     margin = KEPT_MARGIN if is_kept else MARGIN
     num_few, whole, grown, many = int(few.num_nodes), sum(profile.num_nodes.values()), 0, 0
-    for size in sorted({max(1, int(share * positions.size)) for share in shares}):
+    sizes = sorted({max(1, int(share * positions.size)) for share in shares})
+    for size in told(sizes, "parts of a batch that a step was tried on:", len(sizes)):
         batch = maker.make(caches, positions[:size], 0, 0)
         give_back_freed_memory()
         num_nodes = int(batch.num_nodes)

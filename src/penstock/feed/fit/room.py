@@ -29,8 +29,8 @@ from penstock.store.process_memory import (
 )
 from penstock.store.tiers import advise_random
 
-LEAST_SHARE = 1 / 64
-"""Of a batch, that tells whether an eighth of one can be tried."""
+FIRST_SHARES = (1 / 64, PROBED_SHARES[0])
+"""Of a batch, that are tried first: the smaller one tells whether there is room for the other."""
 OF_SEVERAL = 1.25
 """What each of several processes takes, to what it measures: over parts also for rows that others read off it. 290 of 233 MiB."""
 PLENTY = 4
@@ -77,25 +77,25 @@ def check_room(
         batches_bytes = (max_in_flight + 1) * (batch.sample + batch.rows) + num_threads * profile.workspace_bytes
         return step_bytes, int((OF_SEVERAL if num_here > 1 else 1) * (step_bytes + batches_bytes))
 
-    step_bytes, num_bytes = planned(LEAST_SHARE, PROBED_SHARES[0])
+    step_bytes, num_bytes = planned(*FIRST_SHARES)
     left -= min(left, max(0, anonymous_bytes() - held_bytes))  # what a first step leaves for good, such as Adam's moments of learnt rows
-    read_apart(files, left - num_bytes)
+    read_apart(files, num_here * (left - num_bytes))
     if PLENTY * num_bytes < left:
         return None
-    is_too_much = num_here > 1 and num_bytes > left  # where all try more at once, all are killed
-    if not is_too_much:
-        step_bytes, num_bytes = planned(LEAST_SHARE, *PROBED_SHARES)
-    if not is_too_much and num_bytes > left and keeps_freed_memory():
+    is_near = num_here > 1 and num_bytes > left  # where several processes try more at once, all are killed
+    shares = FIRST_SHARES if is_near else (FIRST_SHARES[0], *PROBED_SHARES)
+    step_bytes, num_bytes = planned(*shares)
+    if num_bytes > left and keeps_freed_memory():
         stop_keeping_freed_memory()  # slower, but less
-        step_bytes, num_bytes = planned(LEAST_SHARE, *PROBED_SHARES)
+        step_bytes, num_bytes = planned(*shares)
     each = f" for each of {num_here} processes" if num_here > 1 else ""
     what, room = "without a budget this takes about", f"the container around this process has {format_bytes(left)} left{each}"
     error = BudgetError(f"{what} {format_bytes(num_bytes)}, and {room}: give {argument('host_memory')}, or take smaller batches or fanouts")
-    if step_bytes + batch.sample + batch.rows > left or is_too_much:
-        raise error
     if num_bytes > left:
+        if is_near or step_bytes + batch.sample + batch.rows > left:
+            raise error
         logger.warning(error)
-    read_apart(files, left - num_bytes)  # of which more is known now
+    read_apart(files, num_here * (left - num_bytes))  # of which more is known now
     return Bound.below(anonymous_bytes() + left, step_bytes)
 
 
