@@ -36,7 +36,7 @@ OF_SEVERAL = 1.25
 PLENTY = 4
 """What is left, to what an eighth of a batch lets expect, where no more of it is tried."""
 
-logger = logging.getLogger("penstock")
+logger, progress = logging.getLogger("penstock"), logging.getLogger("penstock.progress")
 
 
 def check_room(
@@ -95,13 +95,16 @@ def check_room(
         if is_near or step_bytes + batch.sample + batch.rows > left:
             raise error
         logger.warning(error)
-    read_apart(files, num_here * (left - num_bytes))  # of which more is known now
     return Bound.below(anonymous_bytes() + left, step_bytes)
 
 
 def read_apart(files: Sequence[np.ndarray], left: int) -> None:
     """Where the page cache has no room for maps that are read at random, what follows a row is not read along: each row would bring
-    megabytes, and drop what the next one needs."""
-    if sum(file.nbytes for file in files) > left:
-        for file in files:
-            advise_random(file)
+    megabytes, and drop what the next one needs. Arrays that are no maps stay what they are."""
+    apart = [file for file in files if advise_random(file)] if sum(file.nbytes for file in files) > left else []
+    if apart:
+        progress.info(
+            "%s of features and neighbour lists have no room beside batches in the container around this process, and come page by page: "
+            "--features disk --topology disk reads many at once",
+            format_bytes(sum(file.nbytes for file in apart)),
+        )
