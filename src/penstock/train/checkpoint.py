@@ -53,11 +53,10 @@ def save(path: Path, state: dict[str, Any]) -> None:
         os.fsync(file.fileno())
 
 
-def load(path: Path, *, is_mapped: bool = False) -> dict[str, Any]:
-    """Read a checkpoint without running any code from it.
+def load(path: Path) -> dict[str, Any]:
+    """Read a checkpoint without running any code from it. Tensors are maps of its file: they are read when they are looked at, and the
+    system may drop their pages.
 
-    Args:
-        is_mapped: tensors are read when they are looked at, and memory that the system is short of can let go of them.
     Raises:
         CorruptStoreError: it is damaged, or no checkpoint.
     """
@@ -66,7 +65,7 @@ def load(path: Path, *, is_mapped: bool = False) -> dict[str, Any]:
             if damaged := archive.testzip():  # torch compares no checksum
                 raise zipfile.BadZipFile(f"{damaged} is damaged")
         same = f"/proc/self/fd/{file.fileno()}"  # torch opens it again, when another may have its name
-        state = torch.load(same, weights_only=True, map_location="cpu", mmap=is_mapped)  # where a device has written it, too
+        state = torch.load(same, weights_only=True, map_location="cpu", mmap=True)  # where a device has written it, too
         if not isinstance(state, dict) or not state.keys() >= _PARTS:
             raise ValueError("it is not a checkpoint of penstock train")
     return state
@@ -88,7 +87,7 @@ def load_for_all(
     tables: list[Tensor] = []
 
     def read_settings() -> dict[str, Any]:
-        read.update(load(path, is_mapped=ranks.num_ranks > 1))
+        read.update(load(path))
         return {name: read[name] for name in SETTINGS if name in read}
 
     def check_settings() -> None:
@@ -98,7 +97,7 @@ def load_for_all(
     def rest() -> dict[str, Any]:
         with damage_said(path):
             tables.extend(set_aside(read))
-        return copy.deepcopy(read) if ranks.num_ranks > 1 else read  # or what is small keeps all of a file that is mapped
+        return copy.deepcopy({**read, "model": None}) | {"model": read["model"]}  # of which a model has its own; the rest outlives the map
 
     settings = ranks.from_first(read_settings)
     ranks.agree(check_settings)

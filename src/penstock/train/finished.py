@@ -135,7 +135,7 @@ def _learnt(
     file = folder / CHECKPOINT
     if not file.exists():
         raise MissingFileError(f"{folder} holds no run: give the folder of one (made by `penstock train`)")
-    state = checkpoint.load(file, is_mapped=True)
+    state = checkpoint.load(file)
     config = TrainConfig.from_dict(state["config"])
     trained_on = config.store
     if store is None and not os.path.exists(trained_on):

@@ -229,6 +229,7 @@ class _Run:
         self._num_steps = max(self.ranks.gather(len(self.loader)))
         if not is_new:
             self._restore()
+            give_back_freed_memory()  # what was read of the checkpoint
             self.ranks.from_first(lambda: write_json(settings, self.config.as_dict()))
         if self.evaluation.is_sampled and self.evaluation.reason:
             self.observer.note(self.evaluation.reason)

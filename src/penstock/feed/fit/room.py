@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.errors import BudgetError, argument
 from penstock.feed.caches import Caches
-from penstock.feed.fit.memory import PROBED_SHARES, Bound, measure_batch, measure_step
+from penstock.feed.fit.memory import FILES_BYTES, PROBED_SHARES, Bound, measure_batch, measure_step
 from penstock.feed.fit.profile import MIN_BATCHES, take_profile
 from penstock.feed.maker import BatchMaker
 from penstock.records import NODE, NodeType
@@ -24,6 +24,7 @@ from penstock.store.process_memory import (
     anonymous_bytes,
     free_in_container,
     keeps_freed_memory,
+    let_go_of_libraries,
     resident_bytes_outside,
     stop_keeping_freed_memory,
 )
@@ -70,12 +71,13 @@ def check_room(
     for one in maker.source.fields()[0]:
         row_bytes[one.key if isinstance(one.key, str) else NODE] += one.source.row_bytes
     batch = measure_batch(profile, row_bytes, None)
+    let_go_of_libraries()  # as each trial does: their pages are no room for a step
     most = resident_bytes_outside(".npy") + left
 
     def planned(*shares: float) -> tuple[int, int]:
         _, step_bytes = measure_step(maker, caches, profile, step, None, most, shares)
         batches_bytes = (max_in_flight + 1) * (batch.sample + batch.rows) + num_threads * profile.workspace_bytes
-        return step_bytes, int((OF_SEVERAL if num_here > 1 else 1) * (step_bytes + batches_bytes))
+        return step_bytes, int((OF_SEVERAL if num_here > 1 else 1) * (step_bytes + batches_bytes)) + FILES_BYTES
 
     step_bytes, num_bytes = planned(*FIRST_SHARES)
     left -= min(left, max(0, anonymous_bytes() - held_bytes))  # what a first step leaves for good, such as Adam's moments of learnt rows
