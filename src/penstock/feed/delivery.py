@@ -19,6 +19,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.storage import recursive_apply
 
 from penstock.errors import NotSupportedError, UsageError, argument
+from penstock.feed.layers import row_ptr_of
 from penstock.kernels._cuda import on_stream
 from penstock.kernels._triton import tensor_device
 from penstock.plan import SAME, SHARED, Plan
@@ -113,6 +114,8 @@ def record_use(value: Any, stream: Any) -> None:
     for tensor in tensors_of(value):
         if tensor.is_cuda:
             tensor.record_stream(stream)
+            if (row_ptr := row_ptr_of(tensor)) is not None:
+                row_ptr.record_stream(stream)
 
 
 def tensors_of(value: Any) -> Iterator[torch.Tensor]:
