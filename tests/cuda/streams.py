@@ -224,7 +224,7 @@ def stream_of(stream):
         finally:
             here.__dict__[index] = before
     if was != index and was not in contexts:
-        _found(f"to leave a stream of cuda:{index} for cuda:{was} makes a context there ({' < '.join(_places())})")
+        found_here(f"to leave a stream of cuda:{index} for cuda:{was} makes a context there")
 
 
 def synchronize(device=None):
@@ -256,6 +256,11 @@ def settle():
 def _found(race):
     with races.open("a") as file:
         file.write(f"{race}\n")
+
+
+def found_here(what):
+    """What is wrong with what is asked for now."""
+    _found(f"{what} ({' < '.join(_places())})")
 
 
 class Memory:
