@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import mmap
+import os
 import threading
 import time
 import weakref
@@ -55,7 +56,13 @@ class _Bytes:
         # said to be writable, or torch would warn of every map: kernels only read it
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (array.nbytes,), "data": (array.ctypes.data, False)}
         if on_end is not None:
-            weakref.finalize(self, on_end).atexit = False  # a process that ends needs nothing of it
+            weakref.finalize(self, _end, on_end, os.getpid()).atexit = False  # a process that ends needs nothing of it
+
+
+def _end(on_end: Callable[[], object], pid: int) -> None:
+    """Not in a forked child: it has no device, and what is registered is the parent's."""
+    if os.getpid() == pid:
+        on_end()
 
 
 _registered: weakref.WeakSet[_Bytes] = weakref.WeakSet()
