@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import logging
 import mmap
-import os
 import threading
 import time
 import weakref
@@ -25,6 +24,7 @@ from penstock.store.budget import format_bytes
 from penstock.store.files import memory_of
 from penstock.store.huge_pages import OwnPages, keep_in_place, own_pages
 from penstock.store.process_memory import free_bytes, is_in_heap
+from penstock.threads import finalize_here
 
 if TYPE_CHECKING:
     import torch
@@ -56,13 +56,7 @@ class _Bytes:
         # said to be writable, or torch would warn of every map: kernels only read it
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (array.nbytes,), "data": (array.ctypes.data, False)}
         if on_end is not None:
-            weakref.finalize(self, _end, on_end, os.getpid()).atexit = False  # a process that ends needs nothing of it
-
-
-def _end(on_end: Callable[[], object], pid: int) -> None:
-    """Not in a forked child: it has no device, and what is registered is the parent's."""
-    if os.getpid() == pid:
-        on_end()
+            finalize_here(self, on_end).atexit = False  # a process that ends needs nothing of it, and a forked one has no device
 
 
 _registered: weakref.WeakSet[_Bytes] = weakref.WeakSet()
