@@ -77,7 +77,8 @@ def sampling_rows(results: Results) -> list[list[str]]:
             ways = [contenders[way]["over_cpu"] for way in (where + each for each in WAYS) if way in contenders]
             over = max(ways, key=lambda way: way["median"], default=None)
             what = f"sampling on the device, lists in {where}, over the CPU's kernel on all cores: {graph}"
-            told = ("-", "-") if "by weight" in graph else (f"{target:.0f}x", verdict(median(over), target))
+            is_uniform = " " not in graph.partition(", ")[0]  # how others are drawn stands behind the graph
+            told = (f"{target:.0f}x", verdict(median(over), target)) if is_uniform else ("-", "-")
             made.append(row(what, told[0], "-", spread(over, "x"), told[1]))
     return made
 

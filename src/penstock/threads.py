@@ -35,6 +35,16 @@ class Guard:
         return Guard()
 
 
+def finalize_here(owner: object, work: Callable[..., object], *arguments: Any) -> weakref.finalize:
+    """As `weakref.finalize`, in this process alone: a forked child has a copy of the owner, and not all that the work may need."""
+    return weakref.finalize(owner, _do_in, os.getpid(), work, *arguments)
+
+
+def _do_in(pid: int, work: Callable[..., object], *arguments: Any) -> None:
+    if os.getpid() == pid:
+        work(*arguments)
+
+
 class Pending(Generic[T]):
     """What a thread is to do. Its result is asked for once."""
 

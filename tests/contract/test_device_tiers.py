@@ -4,6 +4,7 @@ import ctypes
 import gc
 import logging
 import mmap
+import os
 import threading
 import types
 from contextlib import nullcontext
@@ -218,6 +219,19 @@ def test_memory_of_others_is_let_go_when_the_device_has_done_with_it(monkeypatch
     assert (found.how, driver.registered, driver.waited) == ("pinned before", {}, [other])
     del found
     assert driver.waited == [other, CUDA]
+
+
+def test_a_forked_child_lets_go_of_nothing(monkeypatch):
+    """It has no device to wait for; torch would raise there."""
+    driver = Driver(monkeypatch, lambda flags: False)
+    found = pinning.pin(np.arange(1000), CUDA, "x")
+    pid = os.fork()
+    if pid == 0:
+        del found
+        os._exit(len(driver.registered))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+    del found
+    assert not driver.registered
 
 
 def test_memory_on_a_page_that_is_registered_for_another_array_is_not_pinned(monkeypatch):

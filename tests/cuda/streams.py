@@ -47,6 +47,8 @@ here = threading.local()
 streams = []
 peers = set()
 """(device, other one whose memory its kernels reach)."""
+contexts = set()
+"""Devices of which this process has asked something."""
 host = {}
 """Clock of the processor."""
 
@@ -77,6 +79,7 @@ class Stream:
             self.number, self.clock, self.works, self.num_done, self.captured = len(streams), {}, deque(), 0, None
             streams.append(self)
         self.device, self.cuda_stream = torch.device("cuda", index_of(device)), self.number
+        self.device_index = self.device.index
 
     def ask(self, do, what, at_once=False):
         """Have something done. Returns its number. `at_once`: also where what is asked for is captured."""
@@ -84,6 +87,7 @@ class Stream:
             if self.captured is not None and not at_once:
                 self.captured.append((do, what))
                 return self.num_done
+            contexts.add(self.device_index)
             _learn(self.clock, host)
             self.clock[self.number] = number = self.num_done + len(self.works) + 1
             self.works.append(Work(do, what, self, number, dict(self.clock), _places()))
@@ -211,7 +215,7 @@ def stream_of(stream):
     if stream is None:
         yield
         return
-    index = stream.device.index
+    index, was = stream.device_index, index_of()
     with device_of(index):
         before = here.__dict__.get(index)
         here.__dict__[index] = stream
@@ -219,6 +223,8 @@ def stream_of(stream):
             yield
         finally:
             here.__dict__[index] = before
+    if was != index and was not in contexts and _places()[0].startswith("src/"):  # a user may
+        found_here(f"to leave a stream of cuda:{index} for cuda:{was} makes a context there")
 
 
 def synchronize(device=None):
@@ -250,6 +256,11 @@ def settle():
 def _found(race):
     with races.open("a") as file:
         file.write(f"{race}\n")
+
+
+def found_here(what):
+    """What is wrong with what is asked for now."""
+    _found(f"{what} ({' < '.join(_places())})")
 
 
 class Memory:

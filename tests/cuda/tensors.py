@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from tests.cuda import guard
-from tests.cuda.streams import LOCK, Memory, current, device_of, doing, index_of, peers, synchronize
+from tests.cuda.streams import LOCK, Memory, current, device_of, doing, found_here, index_of, peers, synchronize
 
 NONSENSE, ALIGNED = 0x5A, 64
 WAITING = ("_local_scalar_dense", "nonzero", "_unique2", "unique_consecutive", "equal", "bincount", "_to_dense")
@@ -228,8 +228,10 @@ def _copy(target, source, is_late):
     for host in (source,) * is_from_host + (target,) * is_to_host:
         _check_pages(host)
     begin = _inner(source)
-    if is_from_host and not is_pinned(source.data_ptr()):
-        begin = source.clone()  # what is pageable has been read when it returns
+    if is_from_host and source.numel() and not is_pinned(source.data_ptr()):
+        begin = source.clone()
+        if is_late:
+            found_here("a copy out of pageable memory that nobody waits for: a device that reads such memory by itself may read it later")
     end, read, written = _inner(target), _memories([source]), _memories([target])
     if not is_from_host and not is_to_host and source.device != target.device:
         ours, theirs = current(source.device), current(target.device)

@@ -49,6 +49,10 @@ def test_the_host_overwrites_too_early():
     assert tensor.tolist() == ONES
 
 
+def test_pageable_memory_is_copied_while_nobody_waits():
+    assert torch.ones(8).to("cuda", non_blocking=True).tolist() == ONES
+
+
 def test_new_memory_is_taken_for_zeros():
     assert torch.empty(8, device="cuda").tolist() == [0.0] * 8
 

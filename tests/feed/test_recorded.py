@@ -6,7 +6,7 @@ from collections import namedtuple
 import pytest
 import torch
 from torch.autograd.grad_mode import set_multithreading_enabled
-from torch_geometric.nn import GCN, GATConv, GraphSAGE, SAGEConv
+from torch_geometric.nn import GAT, GCN, GATConv, GraphSAGE, SAGEConv
 
 import penstock
 from penstock.errors import UsageError
@@ -98,7 +98,7 @@ class TrimmedTraining(Training):
         return self.model(batch.x / 300, batch.edge_index)
 
 
-@pytest.mark.parametrize("make", [GraphSAGE, GCN])
+@pytest.mark.parametrize("make", [GraphSAGE, GCN, GAT])
 def test_trimmed_models_are_recorded(make, device):
     (plain, _, expected), (recorded, step, got) = (
         train(device, is_recorded=each, make=make, kind=TrimmedTraining) for each in (False, True)

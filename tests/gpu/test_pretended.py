@@ -38,6 +38,13 @@ def test_loaders_whose_samples_a_device_draws(tmp_path):
     assert code == 0, said
 
 
+def test_a_loader_asks_its_own_device_alone(tmp_path):
+    """Which is not the current one; of the first one nothing was asked, and no memory is taken there."""
+    one = "tests/feed/test_device_drawing.py::test_same_batches[cuda:1-homogeneous]"
+    code, said = run_pretended(tmp_path, one, seconds=200, device="cuda:1")
+    assert code == 0, said
+
+
 @pytest.mark.deep
 @pytest.mark.timeout(1600)
 @pytest.mark.parametrize("device", ["cuda", "cuda:1"])

@@ -16,6 +16,7 @@ from penstock.report.live import introduction
 from penstock.store import ingest
 from penstock.train import DivergedError, EpochRecord, TrainConfig, checkpoint, convs, train
 from penstock.train import run as running
+from penstock.train.ranks import STOP, Ranks
 from tests.train.stores import make_bare_store, make_data, make_store, make_typed_store
 
 QUICK = dict(num_neighbors=(4, 3), batch_size=100, hidden=8, epochs=2, num_workers=2, lr=0.01, dropout=0.1, torch_threads=1)
@@ -126,6 +127,23 @@ def test_two_levels_of_caches_are_shown(device, stores, tmp_path, capfd):
         assert min(tiers.values()) > 0
     [last] = [EpochRecord(**saved["history"][-1])]
     assert last.hit_rate == pytest.approx((tiers["device cache"] + tiers["host cache"]) / last.num_nodes)
+
+
+class WithoutOthers(Ranks):
+    """Of two processes, whose other one says nothing."""
+
+    def _wait(self, work):
+        pass
+
+
+def test_what_processes_tell_each_other_in_a_step(device):
+    where = _triton.tensor_device(device)
+    weights = [torch.nn.Parameter(torch.ones(3, device=where)) for _ in range(2)]
+    weights[0].grad = torch.arange(3.0, device=where)
+    told = WithoutOthers(0, 2).share_step(weights, torch.tensor(0.5, device=where), 4, STOP)
+    assert told.tolist() == [0.5, 4.0, 1.0, 0.0]
+    assert weights[0].grad.tolist() == [0.0, 1.0, 2.0]
+    assert weights[1].grad is None
 
 
 def test_without_a_device_it_is_one_line(stores, tmp_path, capfd, monkeypatch):

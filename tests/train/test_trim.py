@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.autograd.grad_mode import set_multithreading_enabled
 from torch_geometric import nn as pyg
-from torch_geometric.data import HeteroData
+from torch_geometric.data import Data, HeteroData
 
 import penstock
 from penstock.kernels import _triton
@@ -112,6 +112,19 @@ def test_on_a_device(case, is_moved, device):
         got = results(copy.deepcopy(model).to(where), there, [each.to(where) for each in edges])
     assert_alike([each.cpu() for each in got], expected)
     assert hops(there, there.edge_index) is not None
+
+
+def test_a_transform_may_leave_out_what_layers_are_cut_by(device):
+    """On a device it is in use as long as the edges are, whose batch is gone by then."""
+    where = _triton.tensor_device(device)
+    there = {"device": device} if where.type == "cuda" else {}
+    loader = penstock.NeighborLoader(
+        make_data(), [3, 3, 3], batch_size=16, seed=0, num_workers=1, filter_per_worker=True,
+        transform=lambda batch: Data(x=batch.x, edge_index=batch.edge_index), **there,
+    )  # fmt: skip
+    model = penstock.trim(Model(CASES["sage"][0]).double()).to(where)
+    with torch.no_grad():
+        assert all(len(model(batch.x, batch.edge_index)) == 16 for _, batch in zip(range(3), loader, strict=False))
 
 
 def test_links():

@@ -24,7 +24,7 @@ class Tensor(torch.Tensor):
 
 class Stream:
     def __init__(self, device=None, priority=0):
-        self.asked, self.priority = [], priority
+        self.asked, self.priority, self.device_index = [], priority, 0 if device is None else device.index
 
     def record_event(self, event=None):
         self.asked.append("record")
@@ -37,14 +37,22 @@ class Stream:
 @pytest.fixture
 def streams(monkeypatch):
     """(the user's stream, the stack of streams that are current)"""
-    current = [Stream()]
+    current, devices = [Stream()], [0]
+
+    @contextmanager
+    def use_device(index):
+        devices.append(index)
+        yield
+        devices.pop()
 
     @contextmanager
     def use(stream):
+        assert devices[-1] == stream.device_index, "torch would go back to another device, and make a context there"
         current.append(stream)
         yield
         current.pop()
 
+    monkeypatch.setattr(torch.cuda, "device", use_device)
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "stream", use)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current[-1])
@@ -66,6 +74,15 @@ def test_a_batch_is_handed_over_in_order(streams):
     made = {"of": [batch.x, "it"]}
     assert delivery.hand_over(made, event) is made
     assert user.asked[2:] == ["wait for event after 2", "in use"]
+
+
+def test_no_other_device_is_asked(streams):
+    """A new thread's device is the first one, whatever the loader's is."""
+    _, current = streams
+    delivery = Delivery(torch.device("cuda", 1))
+    for within in (delivery.working, delivery.drawing):
+        with within():
+            assert current[-1].device_index == 1
 
 
 def test_the_way_back_to_the_user(streams):

@@ -70,6 +70,15 @@ def made_up():
     return {name: {**head, "pieces": each} for name, each in pieces.items()}
 
 
+def test_what_is_asked_for_is_asked_of_uniform_draws():
+    """The CPU's kernels of other draws are others."""
+    results = made_up()
+    pieces = results["gpu_sampling"]["pieces"]
+    for how in ("by weight", "disjoint", "by time", "shared"):
+        pieces[f"ten-128 {how}, batches of 1024"] = pieces["ten-128, batches of 1024"]
+    assert [target for _, target, *_ in gpu_page.sampling_rows(results)] == ["10x", "3x"] * 2 + ["-"] * 8
+
+
 def test_what_requests_of_whole_lines_allow():
     """Four lines of 148 bytes for rows of 512; of rows that begin at multiples of 16, 400 bytes lie on four lines and 13 sectors."""
     assert gpu_page.most_over_copy(512) == gpu_page.most_over_copy(128) == pytest.approx(128 / 148 * 276 / 256)

@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from penstock.kernels._cuda import on_stream
+
 T = TypeVar("T")
 
 logger = logging.getLogger("penstock")
@@ -103,7 +105,7 @@ def _serve(asked: SimpleQueue[Asked | None]) -> None:
     while (each := asked.get()) is not None:
         work, stream, done = each
         try:
-            with torch.cuda.stream(stream):
+            with on_stream(stream):
                 result = work()
         except BaseException as error:
             done.set_exception(error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.storage import recursive_apply
 
 from penstock.errors import NotSupportedError, UsageError, argument
+from penstock.feed.layers import row_ptr_of
+from penstock.kernels._cuda import on_stream
 from penstock.kernels._triton import tensor_device
 from penstock.plan import SAME, SHARED, Plan
 from penstock.store.tiers.pinned import move_tensor
@@ -43,7 +45,7 @@ class Delivery:
 
     def drawing(self) -> AbstractContextManager[Any]:
         """Within, what this thread asks of the device is asked on the stream of samples: short kernels, which overtake long reads."""
-        return nullcontext() if self._samples is None else torch.cuda.stream(self._samples)
+        return on_stream(self._samples)
 
     def end_drawing(self) -> None:
         """Wait for all samples that were asked for: nobody else may, and they read the topology."""
@@ -52,14 +54,12 @@ class Delivery:
 
     def working(self) -> AbstractContextManager[Any]:
         """Within, what this thread asks of the device is asked on the stream of all else."""
-        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+        return on_stream(self._stream)
 
     def calling(self) -> Callable[[], AbstractContextManager[Any]]:
         """Return what leads back, from within `working`, to the stream that is current now: the user's."""
-        if self._stream is None:
-            return nullcontext
-        stream = torch.cuda.current_stream(self._index)
-        return lambda: torch.cuda.stream(stream)
+        stream = None if self._stream is None else torch.cuda.current_stream(self._index)
+        return lambda: on_stream(stream)
 
     def settle(self) -> None:
         """Wait until the device has done all that was asked of it on any stream: what was set up is there for all of them."""
@@ -114,6 +114,8 @@ def record_use(value: Any, stream: Any) -> None:
     for tensor in tensors_of(value):
         if tensor.is_cuda:
             tensor.record_stream(stream)
+            if (row_ptr := row_ptr_of(tensor)) is not None:
+                row_ptr.record_stream(stream)
 
 
 def tensors_of(value: Any) -> Iterator[torch.Tensor]:

@@ -186,6 +186,12 @@ def hops_of(edge_index: torch.Tensor, num_src: int, num_dst: int) -> Hops | None
     return hops
 
 
+def row_ptr_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """What layers read beside edges that a loader made, though a transform may have left it out of the batch; None for what is no such."""
+    hops = _hops.get(tensor) if tensor.dim() == 2 else None
+    return None if hops is None else hops.row_ptr
+
+
 def _copied(edge_index: torch.Tensor, num_src: int, num_dst: int) -> Hops | None:
     """Hops of the edges of a batch that these are equal to. Where there are none, any batch's will do that has such numbers of nodes."""
     known = _copies.get(edge_index)

@@ -21,6 +21,7 @@ from penstock.errors import UsageError, first_line
 from penstock.feed.delivery import record_use
 from penstock.feed.layers import note_edges, ones_in_use
 from penstock.feed.links import COUNTS
+from penstock.kernels._cuda import on_stream
 
 logger = logging.getLogger("penstock")
 
@@ -112,7 +113,7 @@ class RecordedStep:
         stream.wait_stream(current)
         record_use(batch, stream)
         try:
-            with torch.cuda.stream(stream):
+            with on_stream(stream):
                 result = self._step(batch)
         finally:
             current.wait_stream(stream)

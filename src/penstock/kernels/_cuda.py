@@ -1,4 +1,4 @@
-"""What is asked of the driver: memory of the host that a device reads, and graphs of kernels. Nothing here is imported from CUDA.
+"""What is asked of the driver: memory of the host that a device reads, graphs of kernels, streams. Nothing here is imported from CUDA.
 
 The driver's own library is called, not the runtime's: a refusal there leaves no error behind for torch to find at its next launch.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import TierError
@@ -98,6 +99,22 @@ def make_current(device: torch.device) -> None:
 
     with torch.cuda.device(device):
         torch.zeros(1, device=device)
+
+
+@contextmanager
+def on_stream(stream: torch.cuda.Stream | None) -> Iterator[None]:
+    """Within, what this thread asks of a device is asked of a stream; None: as before.
+
+    The device of the stream is made current first. torch goes back from a stream to the device that was current, of a new thread the first
+    one, and where this process has asked nothing of that, takes memory there for a context. For None it would look for a device.
+    """
+    import torch
+
+    if stream is None:
+        yield
+        return
+    with torch.cuda.device(stream.device_index), torch.cuda.stream(stream):
+        yield
 
 
 def register(address: int, num_bytes: int, flags: int) -> str | None:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import NotSupportedError, TierError
 from penstock.kernels import _cuda
 from penstock.kernels._triton import Launch, launch
+from penstock.threads import finalize_here
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +44,7 @@ class Recording:
         if device.type == "cuda":
             try:
                 self._graph, self.why_not = _make_graph(launches, device), None
-                weakref.finalize(self, _cuda.graphs().cuGraphExecDestroy, self._graph)
+                finalize_here(self, _cuda.graphs().cuGraphExecDestroy, self._graph)
             except (NotSupportedError, TierError, AttributeError) as error:
                 self.why_not = f"{error}"
                 logger.warning("%s launches the kernels of each batch one by one, which keeps the processor busy: %s", device, error)

@@ -23,6 +23,7 @@ from penstock.errors import PenstockError, PipelineError, UsageError, argument, 
 from penstock.exchange.aside import Aside, aside_of, gather_objects
 from penstock.exchange.own_address import interface_of, own_address
 from penstock.store.process_memory import processes_here
+from penstock.store.tiers.pinned import move_tensor
 
 T = TypeVar("T")
 
@@ -152,7 +153,7 @@ class Ranks:
                 torch.mul(p.grad, num_seeds, out=view)
         is_learnt = [float(p.grad is not None) for p in parameters]
         said = [*is_learnt, 0.0, float(num_seeds), float(wishes & STOP > 0), float(wishes & SAVE > 0)]
-        own.copy_(torch.tensor(said), non_blocking=True)
+        own.copy_(move_tensor(torch.tensor(said), own.device))
         if loss is not None:
             torch.mul(loss.detach(), num_seeds, out=told[0])
         self._wait(lambda: dist.all_reduce(flat, group=self.group))

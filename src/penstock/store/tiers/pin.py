@@ -24,6 +24,7 @@ from penstock.store.budget import format_bytes
 from penstock.store.files import memory_of
 from penstock.store.huge_pages import OwnPages, keep_in_place, own_pages
 from penstock.store.process_memory import free_bytes, is_in_heap
+from penstock.threads import finalize_here
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +56,7 @@ class _Bytes:
         # said to be writable, or torch would warn of every map: kernels only read it
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (array.nbytes,), "data": (array.ctypes.data, False)}
         if on_end is not None:
-            weakref.finalize(self, on_end).atexit = False  # a process that ends needs nothing of it
+            finalize_here(self, on_end).atexit = False  # a process that ends needs nothing of it, and a forked one has no device
 
 
 _registered: weakref.WeakSet[_Bytes] = weakref.WeakSet()
