@@ -41,8 +41,7 @@ def test_damaged_checkpoints_are_refused(store, tmp_path):
             run(tmp_path, store, resume=True)
 
 
-@pytest.mark.parametrize("is_mapped", [False, True])
-def test_a_checkpoint_that_is_replaced_while_it_is_read(is_mapped, tmp_path, monkeypatch):
+def test_a_checkpoint_that_is_replaced_while_it_is_read(tmp_path, monkeypatch):
     """Is the old one, whole: the run goes on meanwhile."""
     path, parts = tmp_path / "checkpoint.pt", ("config", "loader", "record", "history", "best")
     old, new = ({**dict.fromkeys(parts, number), "model": {"w": torch.full((9, 9), float(number))}} for number in (1, 2))
@@ -52,7 +51,7 @@ def test_a_checkpoint_that_is_replaced_while_it_is_read(is_mapped, tmp_path, mon
         checkpoint.save(path, new)
 
     monkeypatch.setattr("zipfile.ZipFile.testzip", test_and_save)
-    state = checkpoint.load(path, is_mapped=is_mapped)
+    state = checkpoint.load(path)
     monkeypatch.undo()
     assert state["record"] == 1
     assert (state["model"]["w"] == 1).all()
