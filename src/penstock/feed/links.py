@@ -19,7 +19,7 @@ from penstock.kernels.links import cpu
 from penstock.partition import Book, EdgesByPlace
 from penstock.records import CSC, EdgeType, NodeType, Sample, SampledEdges, check_neighbors
 from penstock.sample.negatives import Candidates, Negatives
-from penstock.sample.seeds import Begun
+from penstock.sample.seeds import BatchSeeds
 from penstock.store.tiers import Elements
 from penstock.store.tiers.pinned import to_device
 
@@ -160,7 +160,7 @@ class FieldLabels:
 
 
 @dataclass(slots=True)
-class BegunLinks(Begun):
+class BatchLinks(BatchSeeds):
     """What a batch of links begins from.
 
     Attributes:
@@ -209,7 +209,7 @@ class LinkSeeds:
     def __len__(self) -> int:
         return len(self.ends)
 
-    def at(self, positions: np.ndarray, *, seed: int, epoch: int, batch: int) -> BegunLinks:
+    def at(self, positions: np.ndarray, *, seed: int, epoch: int, batch: int) -> BatchLinks:
         """The ends of the links at these positions, and of negatives drawn for them."""
         sources, targets = self.ends.at(positions)
         left_out = self._like(np.stack([sources, targets]))
@@ -230,7 +230,7 @@ class LinkSeeds:
             until = times - self.is_strict
             moments = self._by_type(until[of_sources], until[of_targets])
         told: tuple[Any, ...] = self._told(positions, first, second, None if times is None else times[of_sources])
-        return BegunLinks(nodes, moments, (input_id, *told), notes, left_out, owners)
+        return BatchLinks(nodes, moments, (input_id, *told), notes, left_out, owners)
 
     def _like(self, links: np.ndarray) -> dict[EdgeType, np.ndarray]:
         """The edges to leave out that are like int64[2, n] links."""
@@ -290,21 +290,21 @@ class LinkSeeds:
                     avoided[node_type] *= (1.0 - _chances(candidates)) ** drawn
         return {node_type: np.subtract(1.0, each, out=each) for node_type, each in avoided.items()}
 
-    def finish(self, sample: Sample | DeviceSample, begun: Begun) -> None:
+    def finish(self, sample: Sample | DeviceSample, seeds: BatchSeeds) -> None:
         """Number trees by the links that they belong to; the sampler does so by the ends."""
-        assert isinstance(begun, BegunLinks)
-        owners: Any = begun.owners
+        assert isinstance(seeds, BatchLinks)
+        owners: Any = seeds.owners
         all_trees: dict[NodeType, Any] = sample.trees or {}
         for node_type, trees in all_trees.items():
             if isinstance(trees, torch.Tensor) and isinstance(owners, np.ndarray):
                 owners = to_device(owners, trees.device)
             all_trees[node_type] = owners[trees]
 
-    def mark(self, store_of: Callable[[NodeType | EdgeType], Any], begun: Begun) -> None:
+    def mark(self, store_of: Callable[[NodeType | EdgeType], Any], seeds: BatchSeeds) -> None:
         """`edge_label_index`, `edge_label`, `edge_label_time`; of triplets `src_index`, `dst_pos_index`, `dst_neg_index`, `seed_time`."""
-        of_links, (input_id, *told) = store_of(self.edge_type), begun.metadata
+        of_links, (input_id, *told) = store_of(self.edge_type), seeds.metadata
         of_links.input_id = input_id
-        for name, value in begun.notes.items():
+        for name, value in seeds.notes.items():
             of_links[name] = value
         if not self.is_triplet:
             of_links.edge_label_index, of_links.edge_label, of_links.edge_label_time = told

@@ -6,7 +6,6 @@ In: the arguments of a loader, checked. Out: a `BatchMaker` and `Caches`.
 from __future__ import annotations
 
 import dataclasses
-import queue
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,7 +14,6 @@ from torch_geometric.sampler.base import SubgraphType
 
 from penstock.errors import UsageError
 from penstock.feed.arguments import Choose, as_fanouts, check_walked, choose_order
-from penstock.feed.buffers import BufferPool
 from penstock.feed.caches import Caches
 from penstock.feed.fields import states_of
 from penstock.feed.fit import Fitted, device_use, fit_memory
@@ -113,12 +111,12 @@ def fill_caches(
 
     def fit(bottom: Caches) -> Fitted:
         assert bottom.graph is not None
-        apart = dataclasses.replace(maker, sampler=maker.sampler.over(bottom.graph), pool=BufferPool(), _workspaces=queue.SimpleQueue())
+        tried = maker.with_own_memory(sampler=maker.sampler.over(bottom.graph))
         in_flight = options.under_way(is_read_ahead=plan.is_read_ahead)
         use = None if access.reader is None else device_use(plan, bottom, topology=drawing.topology, is_mapped=access.is_mapped)
         kept_here = dataclasses.replace(plan, neighbor_policy=None, neighbor_cache="0") if drawing.is_on_device else plan
         with as_user():  # the step is his
-            return fit_memory(kept_here, apart, bottom, num_workers=options.num_workers, max_in_flight=in_flight, step=step, use=use)
+            return fit_memory(kept_here, tried, bottom, num_workers=options.num_workers, max_in_flight=in_flight, step=step, use=use)
 
     if drawing.is_on_device:
         plan = dataclasses.replace(plan, neighbor_layout="prefix")  # the layout of lists that a device keeps
