@@ -1,8 +1,8 @@
 """Writing a partition: each part's rows and lists go to a folder of its own, beside what every part needs of the whole graph.
 
-In: a store, and an owner for each of its nodes. Out: a partition, or nothing: as with a store, a killed writer leaves neither half of one
-nor litter that the next does not remove. Everything is read once, from front to back, and every file is written so. Memory: 20 bytes a node
-of the largest type beside the owners, 8 of the others, and blocks of some ten MiB.
+In: a store, and an owner for each of its nodes. Out: a partition, or nothing: as with a store, a killed writer leaves no half of one, and
+the next writer removes what it left. Everything is read once, from front to back, and every file is written in that way. Memory: 20 bytes
+for each node of the largest type beside the owners, 8 for each of the others, and blocks of some ten MiB.
 """
 
 from __future__ import annotations
@@ -53,14 +53,15 @@ def write_parts(
     Args:
         store: open.
         owners: node type -> int[num_nodes], the part of each node, in [0, num_parts).
-        num_parts: as many folders are made, `part-0`, `part-1`, ...
-        destination: a folder that is not there, or empty.
+        num_parts: number of folders that are made: `part-0`, `part-1`, ...
+        destination: a folder that does not exist, or is empty.
         trainers, num_trainers: node type -> int16[num_nodes], the trainer of each node among those of its part, in [0, num_trainers); where
             a part has several.
         made: how the owners were chosen; plain data, kept in the manifests.
-        progress: told of bytes.
+        progress: is called with bytes written.
     Raises:
-        UsageError: a node without a part; there is something at the destination already. StoreError: it cannot be written.
+        UsageError: a node has no part; the destination is not empty.
+        StoreError: it cannot be written.
     """
     store.graph().check_lists()
     progress, made = progress or Quiet(), made or {}
