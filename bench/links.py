@@ -22,7 +22,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GraphSAGE
 from torch_geometric.transforms import RandomLinkSplit, ToUndirected
 
-from bench.common import foreign_load, in_turns, spread, write_result
+from bench.common import begin, in_turns, show_and_write, spread
 from bench.graphs import edges_of, make
 from penstock import LinkNeighborLoader
 from penstock.store import Store, ingest
@@ -123,12 +123,10 @@ def main() -> None:
     if len(sys.argv) < 2:
         sys.exit(__doc__)
     store = Store.open(make("small", Path(sys.argv[1])))
-    values = {"command": "python -m bench.links FOLDER DATA", "foreign_load_percent": round(foreign_load(), 1), **measure(store)}
+    values = {**begin("python -m bench.links FOLDER DATA"), **measure(store)}
     if len(sys.argv) > 2:
         values["area_under_curve"] = scores(Path(sys.argv[2]))
-    for key, value in values.items():
-        print(f"{key:<52} {value}", flush=True)
-    print(write_result("links", values))
+    show_and_write("links", values)
 
 
 if __name__ == "__main__":

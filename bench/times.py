@@ -8,11 +8,8 @@ random as the seeds' are, so that half of a list is in time in the mean.
 
 from __future__ import annotations
 
-import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +17,8 @@ import torch
 from torch_geometric import typing as has
 from torch_geometric.data import Data
 
-from bench.common import foreign_load, in_turns, spread, write_result
-from bench.graphs import edges_of, make
+from bench.common import begin, in_turns, show_and_write, spread
+from bench.graphs import edges_of, small_store
 from penstock import NeighborLoader
 from penstock.store import Store
 
@@ -84,12 +81,9 @@ def measure(store: Store) -> dict[str, Any]:
 
 def main() -> None:
     """Measure and write the result."""
-    with tempfile.TemporaryDirectory() as temporary:
-        store = Store.open(make("small", Path(sys.argv[1]) if len(sys.argv) > 1 else Path(temporary)))
-        values = {"command": "python -m bench.times FOLDER", "foreign_load_percent": round(foreign_load(), 1), **measure(store)}
-    for key, value in values.items():
-        print(f"{key:<52} {value}", flush=True)
-    print(write_result("times", values))
+    with small_store() as store:
+        values = {**begin("python -m bench.times FOLDER"), **measure(store)}
+    show_and_write("times", values)
 
 
 if __name__ == "__main__":
