@@ -144,7 +144,7 @@ class Layouts:
         return group_by(own, place_of, places.size)
 
     def _hottest_first(self, nodes: np.ndarray) -> np.ndarray:
-        """In the order of visits, equally hot ones as they are."""
+        """Sort nodes by visits, most first, keeping the order of equal ones."""
         most = int(self._visits.max(initial=0))
         return group_by(nodes, lambda some: most - self._visits[some].astype(np.int64), most + 1)
 

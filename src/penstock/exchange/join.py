@@ -113,7 +113,7 @@ class PartitionedGraph:
     def close(self, *, wait: bool = True) -> None:
         """Ask for nothing more; with `wait`, serve until no other process asks, then end. May be called again.
 
-        A process that has ended is not waited for. What loaders of this graph are asked for afterwards fails.
+        Processes that have ended are not waited for. Loaders of this graph fail afterwards.
         """
         if wait and self._finalizer.alive and self._pid == os.getpid():
             self._wait_for_others()
@@ -151,16 +151,17 @@ def join(
     """Join a partition. Every process calls it at the same point, and gets the same graph.
 
     Args:
-        path: folder of the partition, of which this process opens the part that falls to it; or of the part that this machine has.
-        group: of `torch.distributed`, whose processes these are; None: the default one.
-        addresses: in place of a group: "host:port" of each process, in the order of `rank`; process r has part r mod num_parts. Whoever
-            reaches these ports can read the graph.
-        rank: which of `addresses` is this process's.
-        host: name or address by which others reach this machine; default: that by which it reaches MASTER_ADDR. IPv6 will do.
+        path: folder of the whole partition, of which this process opens its part; or of the one part that this machine has.
+        group: the `torch.distributed` group of the processes; None: the default one.
+        addresses: instead of a group: "host:port" of each process, by rank; process r has part r mod num_parts. Whoever can reach these
+            ports can read the graph.
+        rank: of this process in `addresses`.
+        host: name or address by which others reach this machine, IPv4 or IPv6; default: that by which it reaches MASTER_ADDR.
         timeout_s: how long others may take to join, and to answer.
     Raises:
-        UsageError: not as many processes as each part needs equally many; no group; a bad address.
-        StoreError: the part cannot be opened. TierError: another process is not reached, or joined another partition.
+        UsageError: the parts do not have equally many processes; there is no group; a bad address.
+        StoreError: the part cannot be opened.
+        TierError: another process cannot be reached, or has joined another partition.
     """
     if not timeout_s > 0:
         raise UsageError(f"timeout_s must be above 0, got {timeout_s}")

@@ -198,7 +198,7 @@ class LinkSeeds:
 
     @property
     def node_types(self) -> tuple[NodeType, ...]:
-        """Of the ends."""
+        """Types of the ends."""
         return tuple(dict.fromkeys((self.edge_type[0], self.edge_type[2])))
 
     @property
@@ -273,12 +273,12 @@ class LinkSeeds:
         return self.edge_type[2], self.ends.targets_of(np.arange(len(self)))
 
     def by_place(self, books: Mapping[NodeType, Book]) -> tuple[Any, Book]:
-        """Of the targets."""
+        """Positions in the order of the targets' places."""
         book = books[self.edge_type[2]]
         return self.ends.by_place(book), book
 
     def share(self, batch_size: int, num_nodes: Mapping[NodeType, int]) -> dict[NodeType, np.ndarray]:
-        """By how many links a node has, and how likely negatives are to hit it."""
+        """By the number of links of a node, and the probability that a negative has it."""
         counts = {node_type: np.zeros(num_nodes[node_type], np.int64) for node_type in self.node_types}
         self.ends.count(counts[self.edge_type[0]], counts[self.edge_type[2]])
         missed = 1.0 - min(1.0, batch_size / max(1, len(self)))  # a link, by a batch

@@ -55,7 +55,7 @@ class LoaderOptions:
         return self.max_read_ahead if is_read_ahead else self.max_in_flight
 
     def ahead(self) -> LoaderOptions:
-        """The same with one thread at least: a device is asked for batches ahead by another thread than the training's."""
+        """Return the options with at least one thread: with a device, batches are made ahead by another thread than the training's."""
         return self if self.num_workers else replace(self, num_workers=1, max_in_flight=2, max_read_ahead=2)
 
 

@@ -170,7 +170,7 @@ class RecordedStep:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Within, no garbage is collected: of a loader's, it might let go of what the driver knows of, which ends a recording."""
+    """Suspend garbage collection: it might free memory that the driver knows of, a loader's, which would end the recording."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -114,7 +114,7 @@ def number_edges(subgraph: Subgraph, graph: Graph, allocate: Allocator) -> None:
 
 
 def weigh_edges(subgraph: Subgraph, allocate: Allocator) -> None:
-    """Of walks: what samples have in the place of positions are numbers of visits. In NumPy: torch would wake its threads for it."""
+    """Turn the numbers of visits that samples of walks have as positions into weights. In NumPy: torch would wake its threads for it."""
     for edges in subgraph.edges.values():
         if edges.positions is not None:
             weights = allocate(edges.positions.numel(), np.float32)

@@ -112,7 +112,7 @@ def refuse_existing(destination: str | os.PathLike[str]) -> None:
 
 
 def _degree_dtype(store: Store, node_type: NodeType) -> type:
-    """As `penstock.cache.hotness.degree_hotness` has it."""
+    """The dtype of out-degrees, as in `penstock.cache.hotness.degree_hotness`."""
     num_edges = sum(count for edge_type, count in store.num_edges.items() if edge_type[0] == node_type)
     return np.uint32 if num_edges < 1 << 32 else np.int64
 
@@ -221,7 +221,7 @@ def _to_all(blocks: Iterable[np.ndarray], file: str, dtype: str, num_parts: int,
 
 
 def _within(spec: ArraySpec, part: int) -> ArraySpec:
-    """The same array, named from within its part."""
+    """The array under its name within the part."""
     return replace(spec, file=spec.file.removeprefix(f"part-{part}/"))
 
 

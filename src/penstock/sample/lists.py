@@ -245,7 +245,7 @@ def _load_lists(csc: CSC, nodes: np.ndarray, slow: TierLists, cached: np.ndarray
 
 
 def _begins(row_ptr: np.ndarray) -> np.ndarray:
-    """Where the positions of each list begin, of those that anything is read of."""
+    """Where the positions of each list begin, without lists of which nothing is read."""
     return row_ptr[:-1][row_ptr[1:] > row_ptr[:-1]] - row_ptr[0]
 
 

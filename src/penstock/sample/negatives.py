@@ -188,7 +188,7 @@ class Negatives:
         is_positive: np.ndarray,
         drawn: tuple[np.ndarray, np.ndarray],
     ) -> None:
-        """The same, an attempt of all after the other: others are asked once for each, of the pairs that are left."""
+        """The same with other processes: all pairs that are left make their next attempt together, for which others are asked once."""
         for attempt in range(ATTEMPTS):
             left = np.flatnonzero(is_positive)
             if not left.size:

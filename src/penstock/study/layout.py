@@ -184,7 +184,7 @@ class _Work:
 
     @cached_property
     def sampler(self) -> NeighborSampler:
-        """As training's; weights are summed up for it."""
+        """A sampler like training's; sums up weights."""
         return NeighborSampler(with_weights(self.graph, self.weights), list(self.settings.num_neighbors), seed=self.settings.seed)
 
     def accesses(self, progress: Progress) -> Accesses:

@@ -191,7 +191,7 @@ class Learner:
             self._whole = {}
 
     def _rows(self, node_type: NodeType, ids: torch.Tensor) -> torch.Tensor:
-        """Those that int64[n] distinct nodes of a type have learnt, read off all processes."""
+        """The rows that int64[n] distinct nodes of a type have learnt, read from all processes."""
         if node_type in self._whole:
             return self._whole[node_type].index_select(0, ids)
         if node_type in self._shared:
@@ -322,7 +322,7 @@ class Learner:
             raise ValueError("its best weights are those of another model")
 
     def _labels(self, batch: Any) -> torch.Tensor:
-        """Of the seeds of a batch of train nodes."""
+        """The labels of the seeds of a batch of train nodes."""
         target = batch if self.data.graph.is_homogeneous else batch[self.data.target]
         if self._labels_there is not None:
             return self._labels_there[target.input_id.to(self.device, non_blocking=True)]

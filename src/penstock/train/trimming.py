@@ -132,7 +132,7 @@ def _check(conv: Any, also: Collection[type]) -> None:
 
 
 def _signature(kind: type[nn.Module]) -> Signature:
-    """Of the `forward` of a layer of this class."""
+    """The signature of `forward` of a class of layers."""
     unbound = signature(kind.forward)
     return unbound.replace(parameters=list(unbound.parameters.values())[1:])
 
@@ -168,7 +168,7 @@ class _Forward:
 
 @dataclass(eq=False)
 class _Explaining(_Forward):
-    """In place of a model's `forward`: errors about shapes say that rows are fewer."""
+    """Replaces a model's `forward`: adds to errors about shapes that a trimmed model has fewer rows."""
 
     model: nn.Module
     kind: type[nn.Module]
@@ -187,7 +187,7 @@ class _Explaining(_Forward):
 
 @dataclass(eq=False)
 class _Trimmed(_Forward):
-    """In place of a layer's `forward`."""
+    """Replaces a layer's `forward`."""
 
     conv: Any
     kind: type[pyg.MessagePassing]
@@ -267,7 +267,7 @@ def _refuse(hops: Hops, num_src: int, num_dst: int) -> None:
 
 
 def _cut_alike(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Of the rows of several layers those that all have, the first ones."""
+    """Cut the rows of several layers to the first ones, which all have."""
     xs = args[0] if args else kwargs["xs"]
     least = min(map(len, xs))
     cut = [rows[:least] for rows in xs]
@@ -292,7 +292,7 @@ def _sends_sums(conv: Any) -> bool:
 
 @dataclass(eq=False)
 class _Aggregated:
-    """In place of a layer's `message_and_aggregate`: on a device, products whose gradients wait for nothing (`train/convs.py`)."""
+    """Replaces a layer's `message_and_aggregate`: on a device, by products whose gradients do not wait for it (`train/convs.py`)."""
 
     conv: Any
     kind: Any

@@ -118,7 +118,7 @@ class Client:
         self.fail(Broken("the loader was closed"))
 
     def fail(self, broken: Broken) -> None:
-        """It is over: whoever waits is told, and whoever asks will be."""
+        """End with an error, which is raised in all who wait or ask from now on."""
         with self._lock:
             self._broken = self._broken or broken
             waiting, self._waiting = self._waiting, {}

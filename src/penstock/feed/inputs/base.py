@@ -185,7 +185,7 @@ class Input(ABC):
         """When nodes or edges came, by the attribute of that name."""
 
     def timed(self, graph: Graph, times: Timestamps) -> Graph:
-        """The same graph, with lists in the order of these times."""
+        """Return the graph with its lists in the order of these times."""
         return with_times(graph, times)
 
     def packed(self, node_type: NodeType, fields: Sequence[str]) -> Packed | None:

@@ -33,7 +33,7 @@ SHARE = 1 / 2
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """Who draws samples.
+    """Who draws the samples, and why.
 
     Attributes:
         topology: where a device that draws them reads neighbour lists: "device" or "pinned"; "host": the CPU draws them.
