@@ -1,7 +1,7 @@
-"""Links as seeds: pairs of nodes that a batch asks about, with their labels, times and negatives, told as PyG's LinkNeighborLoader does.
+"""Links as seeds: pairs of nodes, with labels, times and negatives, in the form that PyG's LinkNeighborLoader gives them.
 
-In: positions in a set of links, and the place of a batch. Out: the nodes at their ends to sample from, and where those are in the batch.
-Invariants: a pure function of these; unless trees are disjoint, each node is there once, however many links end in it.
+In: positions in a set of links, and (seed, epoch, batch). Out: the nodes at their ends, to sample from, and their places in the batch.
+Invariants: a pure function of these; unless trees are disjoint, each node is a seed once, however many links end in it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from penstock.sample.device_sample import DeviceSample
 
 BLOCK = 1 << 22
-"""Edges of a store that are looked at at once."""
+"""Edges of a store that are read at a time."""
 COUNTS = FALSE_NEGATIVES, EXCLUDED_EDGES = "num_false_negatives", "num_excluded_edges"
-"""What a batch says it has counted."""
+"""Attributes of batches: counts of negatives that may be edges, and of edges left out."""
 
 
 class Ends(Protocol):
@@ -42,19 +42,19 @@ class Ends(Protocol):
         ...
 
     def targets_of(self, numbers: np.ndarray) -> np.ndarray:
-        """The latter alone."""
+        """The targets alone."""
         ...
 
     def by_place(self, book: Book) -> Any:
-        """int[len]: their numbers in the order of their targets' places."""
+        """int[len]: the numbers of the links, sorted by the places of their targets."""
         ...
 
     def count(self, sources: np.ndarray, targets: np.ndarray) -> None:
-        """Add to int64[num_nodes] of either end's type how many links each node has there; both may be the same array."""
+        """Add to int64[num_nodes] of the types of either end the number of links of each node; both may be the same array."""
         ...
 
     def fingerprint(self, of: Callable[[np.ndarray], str]) -> str:
-        """What tells them from others."""
+        """A text that differs for other links."""
         ...
 
 
@@ -92,12 +92,12 @@ class GivenEnds:
 
 @dataclass(frozen=True, slots=True)
 class EdgeEnds:
-    """All edges of a type of a graph, by their position in it: nothing is copied.
+    """All edges of an edge type, by position; nothing is copied.
 
     Attributes:
-        edge_type, csc: theirs.
-        num_sources: nodes of the type that they begin at.
-        sources: int[num_edges], the neighbours of the lists, which may be elsewhere.
+        edge_type, csc: the type, and its lists.
+        num_sources: number of nodes of the source type.
+        sources: int[num_edges], the neighbours in the lists, or elements that other processes have.
     """
 
     edge_type: EdgeType
@@ -142,12 +142,12 @@ class EdgeEnds:
 
 @dataclass(frozen=True, slots=True)
 class FieldLabels:
-    """Labels that are a field of the edges that the links are, read for the links of a batch.
+    """Labels in an edge field, where the links are edges; they are read for each batch.
 
     Attributes:
         name: of the field.
         read: int64[n] numbers of links -> [n, ...].
-        leave_room: they go up by 1, whatever they are, for 0 says negative.
+        leave_room: add 1 to each, since 0 is the label of negatives.
     """
 
     name: str
@@ -175,15 +175,15 @@ class LinkSeeds:
     """A set of links of one edge type.
 
     Attributes:
-        edge_type: theirs; it need not be one of the graph.
-        ends: theirs.
+        edge_type: their type, which need not be one of the graph's.
+        ends: the nodes that they join.
         disjoint: every end gets a tree of its own.
-        labels: [n, ...], or a field of the edges that the links are, or None.
-        input_ids: int[n] or None: what the batch's `input_id` says; None for the position in the set.
-        times: int64[n], when each looks at the graph, where samples are by time; else None.
-        is_strict: what came at that very time is too late.
-        negatives: how negative links are drawn, if they are.
-        left_out: (edge type, whether its edges run the other way): edges like those links are taken out of the sample.
+        labels: [n, ...], or an edge field, or None.
+        input_ids: int[n], the `input_id` of each in its batch; None: the position in the set.
+        times: int64[n], the time of each, where samples are by time; else None.
+        is_strict: edges of that very time are too late.
+        negatives: how negative links are drawn; None: none are.
+        left_out: (edge type, whether its edges run the other way), for types from which the links of a batch are left out.
     """
 
     edge_type: EdgeType
