@@ -66,8 +66,8 @@ class Policy(ABC):
 
     @property
     def slots(self) -> np.ndarray:
-        """int32[num_nodes], slot of each resident node, negative for the others. Read only, and costly: policies that keep more than slots
-        in the directory make this array anew each time."""
+        """int32[num_nodes], slot of each resident node, negative for the others. Do not write to it, and read it seldom: policies that
+        keep more than slots in the directory make this array anew each time."""
         return self._directory[:: self.node_numbers]
 
     @property

@@ -22,7 +22,7 @@ def stack_of(tier: Tier | None) -> list[Tier]:
 
 
 def around(tier: Any) -> Any:
-    """Return the stack without its dynamic caches, which reads would change: the same rows."""
+    """Return the stack without its dynamic caches and spools, which reads would change: the same rows."""
     slow = getattr(tier, "slow", None)
     if slow is None:
         return tier

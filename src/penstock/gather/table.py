@@ -85,7 +85,7 @@ class TieredTable:
             ids: int64[n], in range.
             allocate: gives the arrays of the result.
             are_distinct: no id comes twice; if it might, each is still read once.
-            around: bypass the dynamic caches, whose content a read would change.
+            around: bypass dynamic caches and spools, which a read would change.
             marks: int32[n], slots of distinct ids in the topmost cache, a static one; None: they are looked up.
             hops: see `penstock.gather.hops`; the result then has a row for each of their places.
         """
@@ -98,7 +98,7 @@ class TieredTable:
         return RowsUnderWay(self, self.asked(around).submit(wanted, outs, places, **known), outs, num_rows, again, late)
 
     def asked(self, around: bool) -> Tier:
-        """Return the tier that a read goes to: the topmost one, or the same stack without its dynamic caches (`around`)."""
+        """Return the tier that a read goes to: the topmost one, or the stack without dynamic caches and spools (`around`)."""
         return way_around(self.tier) if around else self.tier
 
     def make_room(self, num_rows: int, allocate: Allocator, hops: np.ndarray | None = None) -> list[Any]:
