@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from bench.accuracy import RECIPES
-from bench.common import foreign_load, in_turns, spread, write_result
+from bench.common import begin, in_turns, show_and_write, spread
 from bench.graphs import make
 from penstock import NeighborLoader, Plan, aggregate
 from penstock.store import Store, ingest
@@ -113,13 +113,11 @@ def main() -> None:
     """Measure and write the result."""
     keep_freed_memory()  # as `penstock train` does
     with tempfile.TemporaryDirectory() as temporary:
-        values: dict[str, Any] = {"command": "python -m bench.aggregate FOLDER DATA", "foreign_load_percent": round(foreign_load(), 1)}
+        values = begin("python -m bench.aggregate FOLDER DATA")
         values |= speed(Path(sys.argv[1]))
         if len(sys.argv) > 2:
             values["scores"] = {name: scores(Path(sys.argv[2]), name, Path(temporary)) for name in GRAPHS}
-    for key, value in values.items():
-        print(f"{key:<36} {value}", flush=True)
-    print(write_result("aggregate", values))
+    show_and_write("aggregate", values)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ Batches are small because the graphs are: what matters is which part of the grap
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.common import foreign_load, write_result
+from bench.common import begin, one_of, write_result
 
 if TYPE_CHECKING:
     from penstock.records import Graph
@@ -168,18 +167,11 @@ def main() -> None:
     """Measure and write the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("graphs", nargs="*", default=list(GRAPHS))
+    parser.add_argument("graphs", nargs="*", type=one_of(GRAPHS), default=list(GRAPHS))
     parser.add_argument("--keep", type=Path, help="folder for the stores (default: a temporary one)")
     given = parser.parse_args()
-    if unknown := [name for name in given.graphs if name not in GRAPHS]:
-        sys.exit(f"{unknown[0]} is not one of {', '.join(GRAPHS)}")
     settings = {name: {key: value for key, value in each.items() if key != "policies"} for name, each in SETTINGS.items()}
-    values: dict[str, Any] = {
-        "command": "python -m bench.caching DATA",
-        "foreign_load_percent": round(foreign_load(), 1),
-        "settings": settings,
-        "graphs": {},
-    }
+    values = {**begin("python -m bench.caching DATA"), "settings": settings, "graphs": {}}
     started = time.perf_counter()
     with nullcontext(given.keep) if given.keep else tempfile.TemporaryDirectory() as folder:
         Path(folder).mkdir(parents=True, exist_ok=True)

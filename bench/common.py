@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -50,6 +51,11 @@ def commit() -> str:
     return head + ("+changes" if dirty.strip() else "")
 
 
+def begin(command: str) -> dict[str, Any]:
+    """What a result begins with: the command that makes it, and what other programs take of the machine."""
+    return {"command": command, "foreign_load_percent": round(foreign_load(), 1)}
+
+
 def write_result(name: str, values: dict[str, Any], folder: Path | None = None) -> Path:
     """Write `<name>.json`, in bench/results if no folder is given, with machine, commit and date; if it is killed, the last one stays."""
     folder = folder or RESULTS
@@ -59,6 +65,25 @@ def write_result(name: str, values: dict[str, Any], folder: Path | None = None) 
     aside = path.with_suffix(".part")
     aside.write_text(json.dumps(stamped, indent=1) + "\n")
     return aside.replace(path)
+
+
+def show_and_write(name: str, values: dict[str, Any]) -> None:
+    """Print a result, a line for each of its values, and write it."""
+    for key, value in values.items():
+        print(f"{key:<52} {value}", flush=True)
+    print(write_result(name, values))
+
+
+def one_of(names: Iterable[str]) -> Callable[[str], str]:
+    """A type of argparse's: one of these names."""
+    known = list(names)
+
+    def check(name: str) -> str:
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"{name} is not one of {', '.join(known)}")
+        return name
+
+    return check
 
 
 def read(name: str) -> dict[str, Any] | None:

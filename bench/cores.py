@@ -12,16 +12,13 @@ c2 those of torch, and nothing keeps their sum within C: all pairs are timed, in
 from __future__ import annotations
 
 import itertools
-import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from bench.common import foreign_load, in_turns, spread, write_result
-from bench.graphs import make
+from bench.common import begin, in_turns, spread, write_result
+from bench.graphs import small_store
 from penstock import NeighborLoader
 from penstock.store import Store
 from penstock.store.process_memory import usable_cores
@@ -95,12 +92,8 @@ def main() -> None:
     """Measure and write the result."""
     keep_freed_memory()  # as `penstock train` does
     cores = usable_cores()
-    with tempfile.TemporaryDirectory() as temporary:
-        store = Store.open(make("small", Path(sys.argv[1]) if len(sys.argv) > 1 else Path(temporary)))
-        values: dict[str, Any] = {
-            "command": "OMP_WAIT_POLICY=PASSIVE python -m bench.cores FOLDER",
-            "foreign_load_percent": round(foreign_load(), 1),
-        }
+    with small_store() as store:
+        values = begin("OMP_WAIT_POLICY=PASSIVE python -m bench.cores FOLDER")
         for name, settings in MODELS.items():
             config = TrainConfig(store=str(store.path), **settings)
             found = profile(Training(store, config, 1, 1), cores)

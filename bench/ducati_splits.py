@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.common import foreign_load, spread, write_result
+from bench.common import begin, spread, write_result
 from penstock.cache.inclusion import inclusion_probability
 from penstock.cache.presample import draw_apart, iterate_samples
 from penstock.cache.workload import Workload
@@ -273,10 +273,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batches", type=int, default=16)
     given = parser.parse_args()
-    values: dict[str, Any] = {
-        "command": "python -m bench.ducati_splits " + " ".join(["DATA", *sys.argv[2:]]),
-        "foreign_load_percent": round(foreign_load(), 1),
-    }
+    values = begin("python -m bench.ducati_splits " + " ".join(["DATA", *sys.argv[2:]]))
     with tempfile.TemporaryDirectory() as temporary:
         if given.device:
             from bench.gpu_common import choose_device, describe_device

@@ -11,6 +11,9 @@ ten-128, ten-256: 10M nodes, 200M edges, 1M train nodes, 128 and 256 features, f
 from __future__ import annotations
 
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,15 @@ def make(name: str, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         generate("zipf", path, num_classes=50, seed=1, **GRAPHS[name])
     return path
+
+
+@contextmanager
+def small_store() -> Iterator[Any]:
+    """The small store in the folder that is the first word of the command line, or in a temporary one."""
+    from penstock.store import Store
+
+    with tempfile.TemporaryDirectory() as temporary:
+        yield Store.open(make("small", Path(sys.argv[1] if len(sys.argv) > 1 else temporary)))
 
 
 def edges_of(store: Any) -> Any:

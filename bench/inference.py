@@ -29,7 +29,7 @@ from torch_geometric import typing as has
 from torch_geometric.nn import GCN, GraphSAGE
 
 import penstock
-from bench.common import ROOT, commit, foreign_load, read, spread, write_result
+from bench.common import ROOT, begin, commit, read, spread, write_result
 from bench.graphs import edges_of, make
 from bench.memory_group import drop_from_page_cache, run_limited
 from penstock.inference import needed
@@ -179,10 +179,8 @@ def main() -> None:
         print(json.dumps(found))
         return
     peers, kept = PYG if has.WITH_PYG_LIB else {}, ("small", "few", "large", "within_limit", "exact", "measured_at")
-    values = {key: value for key, value in (read("inference") or {}).items() if key in kept} | {
-        "command": "python -m bench.inference FOLDER DATA",
-        "foreign_load_percent": round(foreign_load(), 1),
-    }
+    before = read("inference") or {}
+    values = {key: value for key, value in before.items() if key in kept} | begin("python -m bench.inference FOLDER DATA")
     values.setdefault("measured_at", {})[given.only or "all"] = f"{commit()}, {time.strftime('%Y-%m-%d')}"  # parts are kept from other runs
     if given.only in (None, "small"):
         values["small"] = in_rounds(make("small", given.folder), given.folder, peers | OURS, 3)

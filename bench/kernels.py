@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.common import foreign_load, spread, write_result
+from bench.common import begin, spread, write_result
 from bench.graphs import make
 from bench.peers import Contender
 from penstock import rng
@@ -136,7 +136,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(temporary)
         pyg = sys.argv[2] if len(sys.argv) > 2 else None
-        values: dict[str, Any] = {"command": "python -m bench.kernels FOLDER PYTHON", "foreign_load_percent": round(foreign_load(), 1)}
+        values = begin("python -m bench.kernels FOLDER PYTHON")
         for name in ("small", "large"):
             store = Store.open(make(name, folder))
             values[name] = {**measure_sampling(store, pyg), **measure_gather(store)}

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from bench.accuracy import INGESTED, RECIPES
-from bench.common import foreign_load, in_turns, spread, write_result
+from bench.common import begin, in_turns, spread, write_result
 from bench.graphs import edges_of, make
 from penstock import NeighborLoader, Plan, ingest
 from penstock.records import EDGE, NODE
@@ -147,7 +147,7 @@ def main() -> None:
         return
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    values: dict[str, Any] = {"command": "python -m bench.layer_sampling FOLDER DATA", "foreign_load_percent": round(foreign_load(), 1)}
+    values = begin("python -m bench.layer_sampling FOLDER DATA")
     store = Store.open(make("small", Path(sys.argv[1])))
     for fanouts in FANOUTS:
         name = ",".join(map(str, fanouts))

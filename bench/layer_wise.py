@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.accuracy import RECIPES
-from bench.common import foreign_load, in_turns, spread, write_result
+from bench.common import begin, in_turns, spread, write_result
 from bench.graphs import edges_of, make
 from penstock import NeighborLoader, ingest
 from penstock.records import EDGE, NODE
@@ -105,7 +105,7 @@ def main() -> None:
     """Measure and write the result."""
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    values: dict[str, Any] = {"command": "python -m bench.layer_wise FOLDER DATA", "foreign_load_percent": round(foreign_load(), 1)}
+    values = begin("python -m bench.layer_wise FOLDER DATA")
     store = Store.open(make("small", Path(sys.argv[1])))
     rates = time_loading(store)
     values["small"] = {

@@ -10,7 +10,6 @@ window of 16 batches. Writes `bench/results/layout.json`; `python -m bench.table
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import time
 from contextlib import nullcontext
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench import caching
-from bench.common import write_result
+from bench.common import one_of, write_result
 from penstock.sample.seeds import NodeSeeds
 
 if TYPE_CHECKING:
@@ -115,11 +114,9 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("graphs", nargs="*", default=list(GRAPHS))
+    parser.add_argument("graphs", nargs="*", type=one_of(GRAPHS), default=list(GRAPHS))
     parser.add_argument("--keep", type=Path, help="folder for the stores (default: a temporary one)")
     given = parser.parse_args()
-    if unknown := [name for name in given.graphs if name not in GRAPHS]:
-        sys.exit(f"{unknown[0]} is not one of {', '.join(GRAPHS)}")
     values: dict[str, Any] = {
         **dict(command="python -m bench.layout DATA", settings=SETTINGS, cache=CACHE, window=WINDOW, page_bytes=4096),
         "graphs": {},

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +20,13 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GraphSAGE
 from torch_geometric.transforms import RandomLinkSplit, ToUndirected
 
-from bench.common import foreign_load, in_turns, spread, write_result
+from bench.common import begin, in_turns, show_and_write, spread
 from bench.graphs import edges_of, make
+from bench.ways import make_loaders, over, over_pyg
 from penstock import LinkNeighborLoader
 from penstock.store import Store, ingest
 
-FANOUTS, BATCH_SIZE, WORKERS = [15, 10], 1024, 2
-PROCESSES = f", {WORKERS} workers"
+FANOUTS, BATCH_SIZE = [15, 10], 1024
 WAYS: dict[str, dict[str, Any]] = {"links": {}, "binary": {"neg_sampling": "binary"}, "triplets": {"neg_sampling": "triplet"}}
 OURS: dict[str, dict[str, Any]] = {
     "binary, any pair": {"neg_sampling": "binary", "exclude_positives": False},
@@ -39,38 +37,15 @@ OURS: dict[str, dict[str, Any]] = {
 GRAPHS, SEEDS, EPOCHS, HIDDEN = ("cora", "citeseer"), 5, 20, 64
 
 
-def loaders(data: Data) -> dict[str, Callable[[], Any]]:
-    """Name -> what makes it."""
-    all_of_them, ours = {"batch_size": BATCH_SIZE, "shuffle": True}, {"num_workers": WORKERS, "seed": 0}
-    made: dict[str, Callable[[], Any]] = {
-        way: lambda how=how: LinkNeighborLoader(data, FANOUTS, **all_of_them, **how, **ours) for way, how in (WAYS | OURS).items()
-    }
-    if has.WITH_PYG_LIB:
-        from torch_geometric.loader import LinkNeighborLoader as Peer
-
-        for workers in (0, WORKERS):
-            for way, how in WAYS.items():
-                theirs = all_of_them | how | ({"num_workers": workers} if workers else {})
-                made[f"PyG, {way}{PROCESSES * bool(workers)}"] = lambda theirs=theirs: Peer(data, FANOUTS, **theirs)
-    return made
-
-
 def measure(store: Store) -> dict[str, Any]:
     """Rates of all, in turns."""
-    found, made_s = {}, {}
-    for name, make_loader in loaders(edges_of(store)).items():
-        started = time.perf_counter()
-        found[name] = make_loader()
-        made_s[name] = round(time.perf_counter() - started, 2)
+    found, made_s = make_loaders("LinkNeighborLoader", edges_of(store), FANOUTS, WAYS, OURS, batch_size=BATCH_SIZE, shuffle=True)
     rates = in_turns(found, lambda batch: batch.input_id.numel())
-    way_of = {name: name.removeprefix("PyG, ").removesuffix(PROCESSES) for name in rates}
     return {
         "made_s": made_s,
         "links_per_s": {name: spread(each) for name, each in rates.items()},
-        "over_pyg": {
-            name: spread([a / b for a, b in zip(rates[way], rates[name], strict=True)]) for name, way in way_of.items() if way != name
-        },
-        "over_binary": {name: spread([a / b for a, b in zip(rates[name], rates["binary"], strict=True)]) for name in OURS},
+        "over_pyg": over_pyg(rates),
+        "over_binary": {name: over(rates, name, "binary") for name in OURS},
     }
 
 
@@ -123,12 +98,10 @@ def main() -> None:
     if len(sys.argv) < 2:
         sys.exit(__doc__)
     store = Store.open(make("small", Path(sys.argv[1])))
-    values = {"command": "python -m bench.links FOLDER DATA", "foreign_load_percent": round(foreign_load(), 1), **measure(store)}
+    values = {**begin("python -m bench.links FOLDER DATA"), **measure(store)}
     if len(sys.argv) > 2:
         values["area_under_curve"] = scores(Path(sys.argv[2]))
-    for key, value in values.items():
-        print(f"{key:<52} {value}", flush=True)
-    print(write_result("links", values))
+    show_and_write("links", values)
 
 
 if __name__ == "__main__":

@@ -9,15 +9,12 @@ window of 16 batches an epoch that ends drains, and below a spool of 16 batches.
 
 from __future__ import annotations
 
-import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from bench.common import foreign_load, spread, write_result
-from bench.graphs import make
+from bench.common import begin, spread, write_result
+from bench.graphs import small_store
 from penstock import NeighborLoader
 from penstock.plan import Plan
 from penstock.store import Store
@@ -59,9 +56,8 @@ def compare(store: Store, plan: Plan | None, num_batches: int, wait_s: float = 0
 
 def main() -> None:
     """Measure and write the result."""
-    with tempfile.TemporaryDirectory() as temporary:
-        store = Store.open(make("small", Path(sys.argv[1]) if len(sys.argv) > 1 else Path(temporary)))
-        values: dict[str, Any] = {"command": "python -m bench.non_stop FOLDER", "foreign_load_percent": round(foreign_load(), 1)}
+    with small_store() as store:
+        values = begin("python -m bench.non_stop FOLDER")
         for num_batches in BATCHES:
             for name, plan in PLANS.items():
                 label = f"{name}, {num_batches} batches an epoch"

@@ -12,9 +12,7 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -22,8 +20,8 @@ import torch
 from torch_geometric.nn import GraphSAGE
 from torch_geometric.transforms import Pad
 
-from bench.common import foreign_load, in_turns, spread, write_result
-from bench.graphs import make
+from bench.common import begin, in_turns, show_and_write, spread
+from bench.graphs import small_store
 from penstock import NeighborLoader
 from penstock.records import EDGE, NODE
 from penstock.store import Store
@@ -77,22 +75,19 @@ def main() -> None:
     if "--train" in sys.argv:
         print(json.dumps(train(Store.open(sys.argv[1]), pad="pad" in sys.argv)))
         return
-    with tempfile.TemporaryDirectory() as temporary:
-        path = make("small", Path(sys.argv[1]) if len(sys.argv) > 1 else Path(temporary))
-        values = {"command": "python -m bench.padding FOLDER", "foreign_load_percent": round(foreign_load(), 1), **load(Store.open(path))}
+    with small_store() as store:
+        values = {**begin("python -m bench.padding FOLDER"), **load(store)}
         compiled: dict[str, list[dict[str, Any]]] = {"as they are": [], "pad=True": []}
         for _ in range(3):
             for name, words in (("as they are", []), ("pad=True", ["pad"])):
-                command = [sys.executable, "-m", "bench.padding", str(path), "--train", *words]
+                command = [sys.executable, "-m", "bench.padding", str(store.path), "--train", *words]
                 environment = {**os.environ, "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}  # else the second time nothing is compiled
                 done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
                 compiled[name].append(json.loads(done.stdout.splitlines()[-1]))
         values["compiled"] = {
             name: {key: spread([run[key] for run in runs]) for key in runs[0]} for name, runs in compiled.items()
         }  # fmt: skip
-    for key, value in values.items():
-        print(f"{key:<24} {value}", flush=True)
-    print(write_result("padding", values))
+    show_and_write("padding", values)
 
 
 if __name__ == "__main__":

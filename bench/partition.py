@@ -10,7 +10,6 @@ seconds. Writes `bench/results/partition.json`; `python -m bench.tables` renders
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench import caching, graphs
-from bench.common import foreign_load, write_result
+from bench.common import begin, one_of, write_result
 from penstock.partition import METHODS, assign, measure
 
 if TYPE_CHECKING:
@@ -114,18 +113,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("graphs", nargs="*", default=list(GRAPHS))
+    parser.add_argument("graphs", nargs="*", type=one_of(GRAPHS), default=list(GRAPHS))
     given = parser.parse_args()
-    if unknown := [name for name in given.graphs if name not in GRAPHS]:
-        sys.exit(f"{unknown[0]} is not one of {', '.join(GRAPHS)}")
     methods = [name for name in METHODS if name != "metis" or find_spec("pymetis")]
     settings = dict(fanouts=FANOUTS, batch=BATCH, batches=BATCHES, train=TRAIN)
-    values: dict[str, Any] = {
-        "command": "python -m bench.partition DATA FOLDER",
-        "foreign_load_percent": round(foreign_load(), 1),
-        **settings,
-    }
-    values["graphs"] = {}
+    values = {**begin("python -m bench.partition DATA FOLDER"), **settings, "graphs": {}}
     for name in given.graphs:
         print(name, flush=True)
         values["graphs"][name] = measure_graph(Store.open(make(name, given.data, given.folder)), methods)

@@ -8,25 +8,18 @@ random as the seeds' are, so that half of a list is in time in the mean.
 
 from __future__ import annotations
 
-import sys
-import tempfile
-import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch_geometric import typing as has
 from torch_geometric.data import Data
 
-from bench.common import foreign_load, in_turns, spread, write_result
-from bench.graphs import edges_of, make
-from penstock import NeighborLoader
+from bench.common import begin, in_turns, show_and_write, spread
+from bench.graphs import edges_of, small_store
+from bench.ways import make_loaders, over, over_pyg
 from penstock.store import Store
 
-FANOUTS, BATCH_SIZE, WORKERS = [15, 10, 5], 1024, 2
-MOMENTS, PROCESSES = 1_000_000, f", {WORKERS} workers"
+FANOUTS, BATCH_SIZE, MOMENTS = [15, 10, 5], 1024, 1_000_000
 
 
 def timed_data(store: Store) -> tuple[Data, torch.Tensor, torch.Tensor]:
@@ -37,59 +30,27 @@ def timed_data(store: Store) -> tuple[Data, torch.Tensor, torch.Tensor]:
     return data, seeds, torch.randint(0, MOMENTS, (seeds.numel(),), generator=random)
 
 
-def loaders(data: Data, seeds: torch.Tensor, moments: torch.Tensor) -> dict[str, Callable[[], Any]]:
-    """Name -> what makes it."""
-    all_of_them = {"input_nodes": seeds, "batch_size": BATCH_SIZE, "shuffle": True}
-    ways: dict[str, dict[str, Any]] = {
-        "by time": {"time_attr": "edge_time", "input_time": moments},
-        "by time, the last": {"time_attr": "edge_time", "input_time": moments, "temporal_strategy": "last"},
-        "disjoint": {"disjoint": True},
-    }
-    ours = {"num_workers": WORKERS, "seed": 0}
-    made: dict[str, Callable[[], Any]] = {
-        way: lambda how=how: NeighborLoader(data, FANOUTS, **all_of_them, **how, **ours) for way, how in ways.items()
-    }
-    if has.WITH_PYG_LIB:
-        from torch_geometric.loader import NeighborLoader as Peer
-
-        for workers in (0, WORKERS):
-            for way, how in ways.items():
-                theirs = all_of_them | how | ({"num_workers": workers} if workers else {})
-                made[f"PyG, {way}{PROCESSES * bool(workers)}"] = lambda theirs=theirs: Peer(data, FANOUTS, **theirs)
-    return made
-
-
 def measure(store: Store) -> dict[str, Any]:
     """Rates of all, in turns."""
     data, seeds, moments = timed_data(store)
-    found, made_s = {}, {}
-    for name, make_loader in loaders(data, seeds, moments).items():
-        started = time.perf_counter()
-        found[name] = make_loader()
-        made_s[name] = round(time.perf_counter() - started, 2)
+    by_time = {"time_attr": "edge_time", "input_time": moments}
+    ways = {"by time": by_time, "by time, the last": {**by_time, "temporal_strategy": "last"}, "disjoint": {"disjoint": True}}
+    found, made_s = make_loaders("NeighborLoader", data, FANOUTS, ways, {}, input_nodes=seeds, batch_size=BATCH_SIZE, shuffle=True)
     rates = in_turns(found, lambda batch: batch.num_edges)
-    stats = found["by time"].stats()
     return {
         "made_s": made_s,
-        "bytes_per_edge": round(stats.time_bytes / data.num_edges, 3),
+        "bytes_per_edge": round(found["by time"].stats().time_bytes / data.num_edges, 3),
         "m_edges_per_s": {name: spread([one / 1e6 for one in each]) for name, each in rates.items()},
-        "over_disjoint": {name: spread([a / b for a, b in zip(rates[name], rates["disjoint"], strict=True)]) for name in rates},
-        "over_pyg": {
-            name: spread([a / b for a, b in zip(rates[name.removeprefix("PyG, ").removesuffix(PROCESSES)], rates[name], strict=True)])
-            for name in rates
-            if name.startswith("PyG")
-        },
-    }  # fmt: skip
+        "over_disjoint": {name: over(rates, name, "disjoint") for name in rates},
+        "over_pyg": over_pyg(rates),
+    }
 
 
 def main() -> None:
     """Measure and write the result."""
-    with tempfile.TemporaryDirectory() as temporary:
-        store = Store.open(make("small", Path(sys.argv[1]) if len(sys.argv) > 1 else Path(temporary)))
-        values = {"command": "python -m bench.times FOLDER", "foreign_load_percent": round(foreign_load(), 1), **measure(store)}
-    for key, value in values.items():
-        print(f"{key:<52} {value}", flush=True)
-    print(write_result("times", values))
+    with small_store() as store:
+        values = {**begin("python -m bench.times FOLDER"), **measure(store)}
+    show_and_write("times", values)
 
 
 if __name__ == "__main__":

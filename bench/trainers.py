@@ -10,12 +10,11 @@ of `bench.partition`, and graphs are its real ones whose train nodes fill a batc
 from __future__ import annotations
 
 import argparse
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bench.common import write_result
+from bench.common import one_of, write_result
 from bench.partition import BATCH, FANOUTS, GRAPHS, make, train_nodes
 from penstock.order.split import SplitOrder
 from penstock.partition import assign, make_book, measure
@@ -60,10 +59,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("graphs", nargs="*", default=list(REAL))
+    parser.add_argument("graphs", nargs="*", type=one_of(GRAPHS), default=list(REAL))
     given = parser.parse_args()
-    if unknown := [name for name in given.graphs if name not in GRAPHS]:
-        sys.exit(f"{unknown[0]} is not one of {', '.join(GRAPHS)}")
     from penstock.store import Store
 
     found: dict[str, Any] = {}

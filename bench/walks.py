@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.common import foreign_load, in_turns, spread, write_result
+from bench.common import begin, in_turns, spread, write_result
 from bench.graphs import edges_of, make
 from penstock import NeighborLoader, Walks, ingest
 from penstock.cache.hotness import degree_hotness
@@ -138,7 +138,7 @@ def main() -> None:
     """Measure and write the result."""
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    values: dict[str, Any] = {"command": "python -m bench.walks FOLDER DATA", "foreign_load_percent": round(foreign_load(), 1)}
+    values = begin("python -m bench.walks FOLDER DATA")
     store = Store.open(make("small", Path(sys.argv[1])))
     values["loading"] = time_loading(store)
     values["hits"] = {"small": compare_caches("small", store.graph(), np.array(store.split("train")))}

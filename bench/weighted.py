@@ -8,16 +8,13 @@ its Python is not. Weights: 1 / u, u uniform, of each edge by itself.
 
 from __future__ import annotations
 
-import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.common import foreign_load, spread, write_result
-from bench.graphs import make
+from bench.common import begin, show_and_write, spread
+from bench.graphs import small_store
 from bench.kernels import BATCH_SIZE, FANOUTS, SamplingThread, rate
 from penstock import rng
 from penstock.kernels.relabel import cpu as relabel
@@ -102,12 +99,9 @@ def measure(store: Store) -> dict[str, Any]:
 
 def main() -> None:
     """Measure and write the result."""
-    with tempfile.TemporaryDirectory() as temporary:
-        store = Store.open(make("small", Path(sys.argv[1]) if len(sys.argv) > 1 else Path(temporary)))
-        values = {"command": "python -m bench.weighted FOLDER", "foreign_load_percent": round(foreign_load(), 1), **measure(store)}
-    for key, value in values.items():
-        print(f"{key:<52} {value}", flush=True)
-    print(write_result("weighted", values))
+    with small_store() as store:
+        values = {**begin("python -m bench.weighted FOLDER"), **measure(store)}
+    show_and_write("weighted", values)
 
 
 if __name__ == "__main__":

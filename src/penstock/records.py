@@ -1,6 +1,6 @@
 """What flows through the house: graphs as arrays, and the sampled neighbourhood of one batch of seeds.
 
-Everything is typed from the first day: a homogeneous graph has one node type and one edge type (`NODE`, `EDGE`).
+All graphs are typed: a homogeneous one has one node type and one edge type (`NODE`, `EDGE`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EDGE: EdgeType = ("node", "to", "node")
 
 NODE_NAMES = ("n_id", "num_sampled_nodes", "input_id", "batch_size", "num_nodes")
 EDGE_NAMES = ("edge_index", "row_ptr", "e_id", "num_sampled_edges")
-"""What a batch says of its nodes and edges, by PyG's names: no field can have them."""
+"""Attributes that batches have, by PyG's names; no field can have one of these names."""
 
 Allocator = Callable[[int, Any], np.ndarray]
 """(number of elements, dtype) -> one-dimensional array, contents undefined. `numpy.empty` is one; a buffer pool is another."""
@@ -48,15 +48,15 @@ class CSC:
         indices: int32 or int64[num_edges], source nodes.
         edge_ids: int32 or int64[num_edges]: the user's number of the edge at each position; None where it is the position itself.
         lists: where the sampler reads neighbours (see `penstock.sample.lists`); None: in `indices`.
-        sums: int64[num_edges], running sums of the edges' weights within each list (see `penstock.sample.weights`); None: all the same.
-        guide: uint32[num_edges // 8 + 1], where searches in the sums of long lists begin; there where the sums are.
-        times: int32 or int64[num_edges], when edges came, in that order within each list (see `penstock.sample.times`); None: always.
-        by_time: int32 or int64[num_edges], the positions of the edges in the order of time; None where they lie in it.
-        timed: fingerprint of the times that were given, where edges have some; None where they are there always.
-        told: of a partition, the fingerprint of the `indices`, which are elsewhere: those here are all -1, and `lists` reads them.
-        numbers: of a partition, the `edge_ids`, which are elsewhere (`penstock.store.tiers.Elements`); None where there are none.
-        draws: of a partition whose lists are drawn of by weight or by time, by who has them: see `penstock.exchange.draws`; None elsewhere.
-        are_edges: of a partition, (int64[n] sources, int64[n] targets) -> bool[n], whether they are edges; None elsewhere.
+        sums: int64[num_edges], running sums of the edges' weights within each list (see `penstock.sample.weights`); None: uniform.
+        guide: uint32[num_edges // 8 + 1], where searches in the sums of long lists begin; given with `sums`.
+        times: int32 or int64[num_edges], times of edges, ascending within each list (see `penstock.sample.times`); None: without times.
+        by_time: int32 or int64[num_edges], the positions of the edges in the order of time; None where lists are in that order.
+        timed: fingerprint of the times that were given; None without times.
+        told: of a partition: fingerprint of the `indices`, which other processes have: those here are all -1, and `lists` reads them.
+        numbers: of a partition: the `edge_ids`, which other processes have (`penstock.store.tiers.Elements`), if there are any.
+        draws: of a partition: draws by weight or by time in the processes that have the lists, see `penstock.exchange.draws`.
+        are_edges: of a partition: (int64[n] sources, int64[n] targets) -> bool[n], whether each pair is an edge.
     """
 
     indptr: np.ndarray
@@ -74,11 +74,11 @@ class CSC:
     draws: Any = None
 
     def degrees(self, nodes: np.ndarray) -> np.ndarray:
-        """int64[n]: lengths of the lists of some nodes."""
+        """int64[n]: lengths of the lists of int64[n] `nodes`."""
         return self.indptr[nodes + 1] - self.indptr[nodes]
 
     def all_indices(self, what: str) -> np.ndarray:
-        """The `indices`, for `what` reads all of them; NotSupportedError where they are elsewhere."""
+        """The `indices`, of which `what` reads all; NotSupportedError where other processes have them."""
         if self.told is not None:
             raise NotSupportedError(f"{what} reads all neighbour lists, and those of a partition are with several processes: leave it out")
         return self.indices
@@ -102,7 +102,7 @@ class Graph:
         num_nodes: node type -> count.
         adjacency: edge type -> in-neighbour lists of its destination type.
         is_homogeneous: whether batches are `Data` rather than `HeteroData`.
-        out_degrees: node type -> uint32 or int64[num_nodes], of a partition, whose neighbours are not all here to be counted.
+        out_degrees: node type -> uint32 or int64[num_nodes]; given with a partition, where they cannot be counted.
     """
 
     num_nodes: dict[NodeType, int]
@@ -112,7 +112,7 @@ class Graph:
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether neighbours are with several processes."""
+        """Whether several processes have the neighbour lists."""
         return any(csc.told is not None for csc in self.adjacency.values())
 
     @property
@@ -126,16 +126,15 @@ class Graph:
         return list(self.adjacency)
 
     def first_from(self, node_type: NodeType) -> int:
-        """Number of the first edge type that comes from a node type: a number of that type, which follows from the edge types alone."""
+        """Number of the first edge type whose source is a node type, by which that type is numbered in random counters."""
         return next(number for number, edge_type in enumerate(self.adjacency) if edge_type[0] == node_type)
 
     def without_edge_numbers(self) -> Graph:
-        """The same, for whoever does not ask for the user's numbers of edges, which are read one by one."""
+        """The same graph without the user's numbers of edges, which would be read one by one."""
         return replace(self, adjacency={e: replace(csc, edge_ids=None, numbers=None) for e, csc in self.adjacency.items()})
 
     def check_lists(self) -> None:
-        """Raise CorruptStoreError where a list lies outside the edges; for whoever is about to follow all of them. One pass over the row
-        pointers."""
+        """Raise CorruptStoreError where a list lies outside the edges, before all lists are followed. One pass over the row pointers."""
         for edge_type, csc in self.adjacency.items():
             for first in range(0, csc.num_dst, _BLOCK):
                 ends = csc.indptr[first : first + _BLOCK + 1]
@@ -159,8 +158,7 @@ class SampledEdges:
         edge_index: int64[2, num_edges]: row 0 the source, row 1 the destination, both as positions in `Sample.nodes`; row 1 ascends.
         row_ptr: int64[num_rows + 1]: the edges into destination i are `row_ptr[i]:row_ptr[i + 1]`; nodes past the last row were
             not expanded and have none.
-        positions: int64[num_edges], where in `CSC.indices` each edge was taken; of edges that walks make, how often they visited the
-            source.
+        positions: int64[num_edges], position of each edge in `CSC.indices`; of edges that walks make, how often they visited the source.
         num_per_hop: edges taken at each hop; None where edges do not belong to hops (induced).
     """
 
@@ -179,7 +177,7 @@ class Sample:
         edges: edge type -> sampled edges.
         num_nodes_per_hop: node type -> nodes first seen at each hop, seeds at index 0.
         trees: node type -> int64[n], the seed that each node belongs to; None unless sampling is disjoint.
-        marks: node type -> int32[n], slot of each row in the cache of who trains, -1 where there is none; of the types that were looked up.
+        marks: node type -> int32[n], slot of each row in the cache of the training process, -1 for none; only of types looked up.
     """
 
     nodes: dict[NodeType, np.ndarray]

@@ -1,9 +1,10 @@
-"""Threads and locks that outlive a Ctrl-C and a fork.
+"""Threads and locks that survive a Ctrl-C and a fork.
 
-A thread of the user's may be interrupted between any two steps. So what it shares with threads of ours are queues, whose calls happen
-whole or not at all, and plain locks; not the conditions that Python's executors and futures are made of: one that is left locked is waited
-for until the process is killed, by its exit too. And where a process is forked while a thread holds a lock, nobody gives it back in the
-child: `Guard`s are free there.
+The user's thread may be interrupted between any two steps. So it shares with our threads only queues, whose calls happen whole or not at
+all, and plain locks; not the conditions that Python's executors and futures are made of: if one is left locked, everybody who needs it
+waits until the process is killed, the interpreter's exit included. And where a process is forked while a thread holds a lock, nobody
+releases it in the
+child: the locks of `Guard`s are free there.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ T = TypeVar("T")
 
 
 class Guard:
-    """Has a `lock`, another one in a forked child. For what a child finds usable whenever the fork came."""
+    """Holds a `lock`, which is a new one in a forked child. For data that a child can use whenever the fork came."""
 
     __slots__ = ("__weakref__", "lock")
 
@@ -46,7 +47,7 @@ def _do_in(pid: int, work: Callable[..., object], *arguments: Any) -> None:
 
 
 class Pending(Generic[T]):
-    """What a thread is to do. Its result is asked for once."""
+    """A piece of work for a thread. Its result is asked for once."""
 
     __slots__ = ("_done", "_work")
 
@@ -55,7 +56,7 @@ class Pending(Generic[T]):
         self._done: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
 
     def run(self) -> None:
-        """Do it, on a thread."""
+        """Do the work; called on a thread."""
         work, self._work = self._work, None
         try:
             assert work is not None
@@ -65,7 +66,7 @@ class Pending(Generic[T]):
         del self, work  # an error knows this frame
 
     def result(self, timeout_s: float | None = None) -> T:
-        """Wait for it; raises what it raised, and `queue.Empty` after `timeout_s`."""
+        """Wait for the result; raises what the work raised, and `queue.Empty` after `timeout_s`."""
         result, error = self._done.get(timeout=timeout_s)
         if error is None:
             return result
@@ -79,8 +80,8 @@ class Threads:
     """Threads that live as long as their owner; started at the first use and again in a forked child.
 
     Args:
-        num_threads: where the system does not let so many be started, as many as it does.
-        name: theirs.
+        num_threads: threads to start; where the system does not allow that many, as many as it does.
+        name: of the threads.
     """
 
     def __init__(self, num_threads: int, name: str) -> None:
@@ -89,7 +90,7 @@ class Threads:
         self._pid = 0
 
     def submit(self, work: Callable[[], T]) -> Pending[T]:
-        """Have one of the threads do it, in the order of the calls. PipelineError where no thread can be started."""
+        """Have one of the threads do the work; work is begun in the order of the calls. PipelineError where no thread can be started."""
         pending = Pending(work)
         if _are_ending:
             pending.run()
@@ -98,23 +99,23 @@ class Threads:
             self._crew, self._pid = _Crew(self.num_threads, self._name), os.getpid()
             weakref.finalize(self, self._crew.dismiss)
         self._crew.tasks.put(pending)
-        if _are_ending:  # since just now: it may have come behind the word to end
+        if _are_ending:  # since just now: the work may be behind the threads' order to end
             self._crew.finish()
         return pending
 
 
 class _Crew:
-    """Threads and the queue that they share; they end when they are dismissed and all that was submitted is done."""
+    """Threads and the queue that they share. They end when they are dismissed, after all that was submitted before."""
 
     def __init__(self, num_threads: int, name: str) -> None:
         self.tasks: SimpleQueue[Pending[Any] | None] = SimpleQueue()
         self.threads: list[threading.Thread] = []
         try:
             for _ in range(num_threads):
-                thread = threading.Thread(target=self._work, name=name, daemon=True)  # `_end_all` waits for it, once nobody else is left
+                thread = threading.Thread(target=self._work, name=name, daemon=True)  # `_end_all` waits for it at exit
                 thread.start()
                 self.threads.append(thread)
-        except RuntimeError as error:  # of a limit of threads, or of memory
+        except RuntimeError as error:  # a limit of threads, or of memory
             if not self.threads:
                 raise PipelineError(f"no thread can be started ({error}): raise the limit of threads, or take num_workers=0") from error
         except BaseException:
@@ -128,7 +129,7 @@ class _Crew:
             self.tasks.put(None)
 
     def finish(self) -> None:
-        """Do on this thread what the others have not begun."""
+        """Do in this thread all work that the others have not begun."""
         num_words = 0
         with suppress(Empty):
             while True:
@@ -146,7 +147,7 @@ class _Crew:
             if task is None:
                 return
             task.run()
-            del task  # nor what it has made, while this thread waits
+            del task  # and what it has made, which must not be kept while this thread waits
 
 
 _guards: weakref.WeakSet[Guard] = weakref.WeakSet()
@@ -161,12 +162,12 @@ def _free_guards() -> None:
 
 
 def are_ending() -> bool:
-    """Whether the interpreter waits for the threads to end: what is long and has not begun need not begin."""
+    """Whether the interpreter is waiting for the threads to end, so that long work need not begin."""
     return _are_ending
 
 
 def _end_all() -> None:
-    """At exit: a daemon thread that comes back from compiled code when the interpreter is gone takes the process with it."""
+    """At exit: a daemon thread that returns from compiled code after the interpreter is gone would crash the process."""
     global _are_ending
     _are_ending = True
     crews = list(_crews)

@@ -235,7 +235,7 @@ def test_loaders_beside_stop():
     loader = make(non_stop=True, num_workers=2)
     beside = loader.beside(torch.arange(50))
     assert len(list(beside)) == 2
-    assert beside._going is None
+    assert beside._running is None
 
 
 def test_on_a_device(device):

@@ -63,10 +63,10 @@ class LinkCase(Case):
         self._check_links(batch, positions)
 
     def _check_sample(self, maker, batch, positions, place):
-        sampler, begun = maker.sampler, maker.seeds.at(np.array(positions), seed=maker.sampler.seed, **place)
+        sampler, seeds = maker.sampler, maker.seeds.at(np.array(positions), seed=maker.sampler.seed, **place)
         names = ("replace", "disjoint", "seed", "takes_last", "shared_draws", "walks", "layer_wise")
         how = {name: getattr(sampler, name) for name in names}
-        sample, num_removed = sample_hops(sampler.graph, sampler.fanouts, begun.nodes, times=begun.times, **how, **place), 0
+        sample, num_removed = sample_hops(sampler.graph, sampler.fanouts, seeds.nodes, times=seeds.times, **how, **place), 0
         for node_type, ids in sample.nodes.items():
             assert of_type(batch, node_type).n_id.tolist() == ids.tolist()
             assert of_type(batch, node_type).num_sampled_nodes == sample.num_nodes_per_hop[node_type]

@@ -86,9 +86,9 @@ def check_induced(case, batch, num_seeds):
 
 def check_walked(case, maker, batch, positions, place):
     """The sample is what its definition gives, and every edge comes from a node that a walk can reach; there are no other edges."""
-    sampler, begun = maker.sampler, maker.seeds.at(np.array(positions), seed=maker.sampler.seed, **place)
+    sampler, seeds = maker.sampler, maker.seeds.at(np.array(positions), seed=maker.sampler.seed, **place)
     how = {"replace": False, "disjoint": sampler.disjoint, "seed": sampler.seed, "walks": case.options["walks"]}
-    sample = sample_hops(sampler.graph, sampler.fanouts, begun.nodes, **how, **place)
+    sample = sample_hops(sampler.graph, sampler.fanouts, seeds.nodes, **how, **place)
     ((edge_type, expected),) = sample.edges.items()
     node_type, edges = edge_type[2], of_type(batch, edge_type)
     for each, ids in sample.nodes.items():

@@ -3,9 +3,9 @@
 In: batches, announced in the order in which they are accessed later. Out: changes. Invariant: after every batch the content is the best
 `capacity` rows of the content before and the batch: those whose next use in the window is nearest, then the hottest ones.
 
-The log of the window and the queues of rows without a use in it are kept here; what is in them, the kernel says.
+This class owns the log of the window and the queues of rows without a use in it; the kernel fills and reads them.
 
-Ginex' superbatch is the same policy under another caller: announce S batches, access all S, announce the next S. Towards its end little
+Ginex' superbatch is the same policy with another caller: announce S batches, access all S, announce the next S. Towards its end little
 is known of the future; `simulate(..., superbatch=True)` compares the two.
 """
 
@@ -24,19 +24,19 @@ NUM_CLASSES = 32
 """Classes of hotness for rows without a use in the window."""
 
 MAX_PLACE = (1 << 31) - 1
-"""Places in the log before they are counted anew."""
+"""Most places in the log before they are numbered anew."""
 
 _CHUNK = 1 << 20
 
 
 class Belady(Policy):
-    """Keeps what is needed soonest. A miss that is worth no more than the worst row is not taken in.
+    """Keeps the rows that are needed soonest. A miss that is worth no more than the worst row kept does not come in.
 
     Args:
         num_nodes, capacity: as for every policy.
         window: batches that may be announced and not accessed yet, at least 1.
-        hotness: float or int[num_nodes]: ranks rows without a use in the window, in classes of equal numbers of nodes; None: the one
-            valued longest ago goes first. Not kept.
+        hotness: float or int[num_nodes]: ranks rows without a use in the window, by `NUM_CLASSES` classes of about equally many nodes;
+            None: of these rows, the one longest without a use goes first. The array is not kept.
     8 bytes a node, 12 a row (23 while queues are squeezed), and 8 to 16 for every use in the window.
     """
 
@@ -78,7 +78,7 @@ class Belady(Policy):
         self._end += ids.size
 
     def access(self, ids: np.ndarray) -> Change:
-        """Ask for the oldest batch announced; ids as they were announced."""
+        """Look up the oldest batch announced, see `Policy.access`; ids in the order in which they were announced."""
         if not self._announced:
             raise UsageError("belady: no batch is announced; call announce(ids) before access(ids)")
         ids = np.ascontiguousarray(ids, dtype=np.int64)
@@ -89,7 +89,7 @@ class Belady(Policy):
         return change
 
     def _make_room(self, count: int) -> None:
-        """Make the log long enough for `count` more uses, and its places fit into 31 bits."""
+        """Make the log long enough for `count` more uses, and keep its places below 2**31."""
         size, needed = self._log[0].size, self._end - self._start + count
         is_counted_anew = self._end + count > MAX_PLACE
         settled = self._start if is_counted_anew or needed > size else self._end + count - size
@@ -105,7 +105,7 @@ class Belady(Policy):
             self._log = grown
 
     def _make_queues(self) -> tuple[np.ndarray, np.ndarray]:
-        """Empty queues, 11 entries for four rows: as many again as there are rows is what a batch may add before they are squeezed."""
+        """Make empty queues of 11 entries for every 4 rows, so that a batch may add as many entries as there are rows before a squeeze."""
         num_chunks = (11 * self.num_slots >> 2 + self._shift) + 2 * self._num_classes
         chunks, ends = make_table(num_chunks * ((1 << self._shift) + 2), np.int32), np.empty(2 * self._num_classes + 1, np.int64)
         ends[:-1] = np.repeat(np.arange(self._num_classes) << self._shift, 2)
@@ -141,9 +141,9 @@ def _make_log(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def hotness_classes(hotness: np.ndarray, num_classes: int) -> np.ndarray:
-    """Return uint8[n], below `num_classes` (256 at most), hotter ones higher, equal hotness, equal class.
+    """Return uint8[n]: classes in [0, num_classes), at most 256, higher for hotter nodes, equal for equal hotness.
 
-    A class for every number where there are no more numbers than that, else classes of about equal numbers of nodes.
+    Each different hotness has its own class where there are few enough, else classes have about equally many nodes.
     """
     sample = hotness[:: max(hotness.size // 1_000_000, 1)]
     limits = np.unique(sample)[1:]

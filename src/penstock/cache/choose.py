@@ -1,7 +1,7 @@
 """Policies by name, for one node type of a workload.
 
-In: a name and what will be sampled. Out: how to make the policy, and its initial content. A static policy's content is its choice; Belady,
-which knows what is hot, begins with that; other dynamic ones begin empty.
+In: a name and what will be sampled. Out: how to make the policy, and its initial content. A static policy keeps the content it begins with;
+Belady, which is given hotness, begins with the hottest rows; other dynamic policies begin empty.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ LIST_VALUES: dict[str, Callable[[Workload, EdgeType, CSC], np.ndarray]] = {
     "ratio": lambda of, e, csc: list_ratio(of.degree(e[2]), [csc.indptr]),
     "presample": _presampled_per_edge,
 }
-"""Name of a policy of neighbour lists -> (workload, edge type, its lists) -> what keeping each is worth, per edge in it: "ratio" is
+"""Name of a policy of neighbour lists -> (workload, edge type, its lists) -> what keeping each list is worth, per edge in it: "ratio" is
 out-neighbours / length (AliGraph; Ginex 3.2), "presample" sampled reads / length (DUCATI), "degree" out-neighbours whatever the length."""
 
 STATIC, LIST_POLICIES = tuple(HOTNESS), tuple(LIST_VALUES)
 BY_VISITS = ("presample", Belady.name)
-"""Those that rank by sampled visits."""
+"""Policies that rank rows by sampled visits."""
 POLICIES = (*STATIC, *DYNAMIC, Belady.name)
 RANKING_BYTES_PER_NODE = {"degree": 6, "ratio": 6, "random": 15, "inclusion": 34, **dict.fromkeys(BY_VISITS, 11)}
 """While rows are chosen, before there is a cache, which a budget of memory counts: what they are ranked by, and a block of the ranking. The
@@ -84,12 +84,12 @@ def list_values(name: str, workload: Workload) -> dict[EdgeType, np.ndarray]:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A policy to be made.
+    """How to make a policy.
 
     Attributes:
-        make: makes it, empty.
-        content: int64 ids that it begins with, best first; None for none.
-        window: batches that it wants to be told of, the current one included; 0 where it does not look ahead.
+        make: returns it, empty.
+        content: int64[n], ids that it begins with, best first; None for none.
+        window: batches to announce to it, the current one included; 0 where it does not look ahead.
     """
 
     make: Callable[[], Policy]
@@ -98,7 +98,7 @@ class Choice:
 
     @property
     def always_kept(self) -> np.ndarray | None:
-        """The content, where it stays."""
+        """The content, if the policy never changes it; else None."""
         return None if self.window else self.content
 
 
@@ -111,14 +111,15 @@ def choose_policy(
     window: int = 1,
     above: np.ndarray | None = None,
 ) -> Choice:
-    """Choose by name.
+    """Choose a policy by its name.
 
     Args:
         name: one of POLICIES.
-        workload, node_type: whose rows.
+        workload: what will be sampled.
+        node_type: the type whose rows are cached.
         capacity: rows to keep.
-        window: of a policy that looks ahead.
-        above: int64 ids that a cache above this one always has; a static policy keeps others.
+        window: batches known ahead, for Belady.
+        above: int64[n], ids that a cache above this one always has; a static policy, and what Belady begins with, leave them out.
     """
     num_nodes = workload.sampler.graph.num_nodes[node_type]
     if name in DYNAMIC:
@@ -129,9 +130,9 @@ def choose_policy(
 
 
 def belady_choice(hotness: np.ndarray, capacity: int, window: int, above: np.ndarray | None = None) -> Choice:
-    """Belady with int or float[num_nodes] visits, counted or expected, as its hotness.
+    """Belady's policy with visits, counted or expected, as its hotness: int or float[num_nodes].
 
-    It begins with the hottest rows, all but int64 ids `above`: read in the order of the file, they cost much less than one by one where
+    It begins with the hottest rows, except int64 ids `above`: read at once in the order of the file they cost much less than one by one as
     they are missed. Rows without a visit are left to the batches.
     """
     content = plan_beneath(hotness, min(capacity, int(np.count_nonzero(hotness))), above)
@@ -140,7 +141,7 @@ def belady_choice(hotness: np.ndarray, capacity: int, window: int, above: np.nda
 
 
 def plan_beneath(hotness: np.ndarray, capacity: int, above: np.ndarray | None) -> np.ndarray:
-    """Choose what a static cache keeps, as `plan_static`, of all but int64 ids `above`."""
+    """Choose what a static cache keeps, as `plan_static`, among all nodes but int64 ids `above`."""
     if above is None or above.size == 0:
         return plan_static(hotness, capacity)
     is_left = np.ones(hotness.size, dtype=bool)
@@ -150,6 +151,6 @@ def plan_beneath(hotness: np.ndarray, capacity: int, above: np.ndarray | None) -
 
 
 def fixed_choice(num_nodes: int, content: np.ndarray) -> Choice:
-    """A static policy that keeps int64 ids."""
+    """A static policy that keeps the int64 ids `content`."""
     capacity = content.size  # not the ids, which whoever makes the policy anew would hold for good
     return Choice(lambda: Static(num_nodes, capacity), content)

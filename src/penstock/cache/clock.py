@@ -9,7 +9,7 @@ from penstock.kernels.cache_clock import cpu as kernels
 
 
 class CLOCK(MarkingPolicy):
-    """FIFO in which a row that was hit since it came, or since it was last spared, is spared once. 4 bytes a node and 4 a row."""
+    """FIFO that spares a row once if it was hit since it came in or was last spared. 4 bytes a node and 4 a row."""
 
     name = "clock"
 

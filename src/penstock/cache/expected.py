@@ -1,16 +1,16 @@
-"""How often nodes will be visited, from few sampled batches: visits that were counted, and what nodes of the same kind get.
+"""How often nodes will be visited, estimated from a few sampled batches: from each node's own visits, and from those of nodes like it.
 
 In: visits in some sampled batches, each node's degree, and its inclusion probability where there is one. Out: expected visits in as many
-batches more. Invariant: nodes of one kind have together as many as were counted.
+further batches. Invariant: over all nodes of a class, expected visits sum to those counted.
 
-A few batches of a large graph visit most nodes never or once, which says little. So the visits of the nodes of a class, of about the same
-degree and inclusion probability, are taken for draws of Poisson's law whose means follow a gamma law; mean and variance of the class give
-its parameters, and a node's count moves its own mean as far as that leaves room for (empirical Bayes, Robbins 1956, in its parametric
-form). Where the class says nothing, or counts say enough, the ranking is that of the counts. An inclusion probability need not be right:
-what its class gets is counted.
+A few batches of a large graph visit most nodes never or once, which says little. So visits are modelled per class of nodes with about the
+same degree and inclusion probability: each node's count is a Poisson draw, and the means of these draws follow a gamma law, fitted to the
+mean and variance of the class. The estimate for a node lies between the mean of its class and its own count, nearer to the count the more
+the class varies (empirical Bayes, Robbins 1956, in its parametric form). Where the class says nothing, or counts say enough, the ranking is
+that of the counts. An inclusion probability need not be right: it only selects the class, whose visits are counted.
 
-A whole epoch says more than that: the seeds are the same in the next one, and much of what lies around them. So its counts vary less by
-chance than Poisson's law says; how much less is told by batches that are drawn twice (`reads_again`).
+A whole epoch says more: the next one has the same seeds, and much of what lies around them. So its counts vary less by chance than
+Poisson's law says; how much less is measured by drawing some batches twice (`reads_again`).
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ import numpy as np
 from penstock.cache.hotness import blocks
 
 CLASSES_PER_OCTAVE = 4
-"""Of degrees, and of probabilities."""
+"""Classes for each power of two, of degrees and of probabilities alike."""
 NUM_CLASSES = 66 * CLASSES_PER_OCTAVE
-"""Of either."""
+"""Classes of degrees, and classes of probabilities."""
 LEAST_PROBABILITY = 2.0**-64
 
 
 def expected_visits(visits: np.ndarray, degree: np.ndarray, inclusion: np.ndarray | None = None, *, again: float = 0.0) -> np.ndarray:
-    """Return float32[n].
+    """Return float32[n]: the expected visits of each node.
 
     Args:
-        visits: int[n], in the sampled batches.
+        visits: int[n], counted in the sampled batches.
         degree: int[n], 0 or more: out-degrees (`degree_hotness`).
         inclusion: float[n], the probability that a batch visits each node (`inclusion_probability`).
-        again: of what a batch reads, the share that it reads when it is drawn again, where the same seeds come again. That share of the
-            variance of Poisson's law is not there.
+        again: the share of what a batch reads that it reads again when it is drawn again, where the same seeds will come. Chance has that
+            much less of Poisson's variance.
     Cost: 4 bytes a node, the result.
     """
     num_classes = NUM_CLASSES if inclusion is None else NUM_CLASSES * NUM_CLASSES

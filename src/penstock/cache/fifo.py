@@ -9,11 +9,11 @@ from penstock.kernels.cache_fifo import cpu as kernels
 from penstock.kernels.cache_lookup.cpu import count_anew
 
 MAX_NUMBER = (1 << 31) - 1
-"""Rows that may have come in before they are counted anew."""
+"""Most rows that may have come in before their numbers are counted anew."""
 
 
 class FIFO(Policy):
-    """Every miss comes in, the oldest row leaves. 4 bytes a node, nothing a row."""
+    """Every miss comes in, the oldest row leaves. 4 bytes a node, none a row."""
 
     name = "fifo"
 

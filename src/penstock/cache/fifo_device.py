@@ -31,7 +31,7 @@ class DeviceChange(NamedTuple):
 
 
 class DeviceFIFO(Policy):
-    """As `FIFO`, its directory in memory of a device.
+    """`FIFO` with its directory in memory of a device.
 
     Args:
         num_nodes, capacity: as of every policy.

@@ -1,8 +1,8 @@
-"""Who is hot, by the graph alone: one number per node of a type, and the static cache that follows from any such numbers.
+"""What is hot, by the graph alone: one number per node of a type, and the static cache that follows from any such numbers.
 
-In: a graph, or numbers of the user's. Out: numbers[num_nodes] of one node type, larger = hotter. Invariant: pure functions, so
-that hosts agree without talking. Typed graphs: a node is counted over all edge types that it is the source of, since a row is read
-when its node is drawn as a source.
+In: a graph, or numbers of the user's. Out: numbers[num_nodes] of one node type, larger = hotter. Invariant: pure functions, so that hosts
+agree without communication. In typed graphs a node is counted over all edge types that it is a source of, since a row is read when its node
+is drawn as a source.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CHUNK = 1 << 20
 """Edges read at a time."""
 
 BLOCK = 1 << 18
-"""Nodes that a temporary array is made for at a time."""
+"""Nodes per piece, where temporary arrays would otherwise be as long as the graph."""
 _HOTNESS_STREAM = 1
 
 
@@ -67,7 +67,7 @@ def plan_static(hotness: np.ndarray, capacity: int) -> np.ndarray:
 
 
 def random_hotness(num_nodes: int, seed: int) -> np.ndarray:
-    """Return float64[num_nodes], uniform in [0, 1): the lower reference line."""
+    """Return float64[num_nodes], uniform in [0, 1): the baseline that a hotness should beat."""
     key, hotness = rng.derive_key(seed, 0, rng.PRESAMPLE), np.empty(num_nodes)
     for block in blocks(num_nodes):  # each begins with the first word of four
         count = block.stop - block.start
@@ -91,24 +91,24 @@ def degree_hotness(graph: Graph, node_type: NodeType) -> np.ndarray:
 
 
 def in_out_ratio(graph: Graph, node_type: NodeType) -> np.ndarray:
-    """Return float32[num_nodes]: out-neighbours / in-neighbours, how much a list is read for its length (AliGraph; Ginex 3.2).
+    """Return float32[num_nodes]: out-neighbours / in-neighbours, how often a list is read relative to its length (AliGraph; Ginex 3.2).
 
-    Of a type's lists together; `list_ratio` is for those of one edge type.
+    All lists of a node, of whatever edge type, count together; see `list_ratio` for those of one edge type.
     """
     pointers = [csc.indptr for edge_type, csc in graph.adjacency.items() if edge_type[2] == node_type]
     degree = degree_hotness(graph, node_type)
-    is_ours = degree.itemsize == 4 and degree.flags.writeable  # not of a partition's file
+    is_ours = degree.itemsize == 4 and degree.flags.writeable  # not mapped from a partition's file
     return list_ratio(degree, pointers, out=degree.view(np.float32) if is_ours else None)
 
 
 def list_ratio(reads: np.ndarray, pointers: Sequence[np.ndarray], out: np.ndarray | None = None) -> np.ndarray:
-    """Return float32[n]: how often each neighbour list is read, counted or guessed, per edge in it.
+    """Return float32[n]: how often each neighbour list is read, counted or estimated, per edge in it.
 
     Args:
-        reads: [n].
+        reads: number[n], reads of each list.
         pointers: row pointers int64[n + 1], of one edge type or of several whose lists count together.
         out: float32[n], where the result goes; the memory of `reads` itself may be given.
-    A node without in-neighbours counts as having one: its list takes no room, and no number is infinite.
+    A node without in-neighbours counts as having one, so that no number is infinite; its list takes no room anyway.
     """
     ratio = np.empty(reads.size, np.float32) if out is None else out
     for block in blocks(reads.size):

@@ -22,9 +22,9 @@ def inclusion_probability(
         sampler: gives graph, fanouts and whether it draws with replacement; nothing is sampled.
         seed_type, seeds: node type and ids of all seeds, distinct.
         batch_size: a seed is in a batch with probability batch_size / number of seeds.
-        num_hops: the first so many alone; None: all. Without the last one, whose neighbour lists a batch reads.
-    Exact for the draws of one list; nodes of one hop, and hops, are taken as independent of each other; those of
-    lists that share their draws are not, and a batch reads fewer nodes than this says.
+        num_hops: only the first so many; None: all. All but the last give the nodes whose neighbour lists a batch reads.
+    Exact for the draws of one list. Draws of different lists and hops are taken as independent; with shared draws they are not, and a batch
+    reads fewer nodes than this says.
     Cost: one pass over the edges per hop and edge type, 24 bytes a node.
     """
     seeds = np.asarray(seeds, dtype=np.int64)
@@ -36,8 +36,8 @@ def inclusion_probability(
 
 
 def spread_inclusion(sampler: NeighborSampler, first: dict[NodeType, np.ndarray], num_hops: int) -> dict[NodeType, np.ndarray]:
-    """The same, from the probabilities that a batch begins from each node; of types that are not there, it begins from none. `first` is
-    empty afterwards, so that it takes no memory of its own."""
+    """The same, from the probabilities `first` that a batch begins from each node, of the types that it begins from. Empties `first`, to
+    free its memory."""
     graph = sampler.graph
     if not draws_uniformly(sampler):
         raise NotSupportedError(

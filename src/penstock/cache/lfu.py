@@ -12,8 +12,8 @@ from penstock.kernels.cache_lfu.reference import MOST
 class LFU(Policy):
     """Every miss comes in; the row with the fewest accesses since it came leaves, among equals the least recently used.
 
-    Counts stop at 255 and are forgotten when a row leaves; initial rows start with one access, the best ones last. 4 bytes a node and
-    16 a row.
+    Counts stop at 255 and are forgotten when a row leaves. Initial rows start with one access each, the best one the most recent. 4 bytes a
+    node and 16 a row.
     """
 
     name = "lfu"

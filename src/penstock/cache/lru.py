@@ -9,7 +9,7 @@ from penstock.kernels.cache_lru import cpu as kernels
 
 
 class LRU(Policy):
-    """Every miss comes in, the row not asked for during the longest time leaves. 8 bytes a node and 16 a row."""
+    """Every miss comes in, the row that was not asked for for the longest time leaves. 8 bytes a node and 16 a row."""
 
     name = "lru"
     node_numbers = 2

@@ -1,11 +1,11 @@
-"""Which rows go next to each other: orders of the nodes of one type in which what is read together is on the same pages.
+"""In which order rows are packed: orders of the nodes of one type that put rows which are read together onto the same pages.
 
 In: what was read in sampled epochs, and the graph. Out: int[num_nodes], the node of each row. Invariants: every node comes once; a pure
 function of its arguments; linear in nodes and edges.
-How: a row that is seldom read is read through one list more often than through the others: that of its companion, the neighbour whose list
-is read most often, counted with the share of the list that is drawn. Rows of one companion are put together, companions in an order in
-which near ones follow each other (communities, or the ids' own order, which in crawled graphs is as good). Where a cache keeps the
-hottest rows, they go first, so that they take no room on the pages of the others.
+How: a seldom read row is read mostly through one neighbour list. The node of that list is its companion: the neighbour with the most reads
+of its list, times the share of the list that is drawn. Rows with one companion are put together, and companions in an order in which near
+ones follow each other (communities, or the ids' own order, which in crawled graphs is as good). Where a cache keeps the hottest rows, they
+go first, so that they take no room on the pages of the others.
 From: DiskGNN (SIGMOD'25) packs what batches sampled in advance read; Bandana (MLSys'19) puts embeddings that are read together into the
 same blocks by partitioning a hypergraph. What was tried and refused, with figures: docs/design/layout.md.
 """
@@ -144,7 +144,7 @@ class Layouts:
         return group_by(own, place_of, places.size)
 
     def _hottest_first(self, nodes: np.ndarray) -> np.ndarray:
-        """In the order of visits, equally hot ones as they are."""
+        """Sort nodes by visits, most first, keeping the order of equal ones."""
         most = int(self._visits.max(initial=0))
         return group_by(nodes, lambda some: most - self._visits[some].astype(np.int64), most + 1)
 

@@ -1,7 +1,8 @@
-"""What every policy is: a function from batches of ids to what hits, what comes in and where. No policy touches a row's bytes.
+"""What every policy is: a function from a batch of ids to which of them hit, which misses come in, and into which slots. No policy touches
+a row's bytes.
 
-In: batches of distinct ids, one after the other. Out: a `Change` each. Invariant: `slots` and the rows in use agree after every batch
-(each slot is that of one node at most), and the same batches give the same changes on every machine.
+In: batches of distinct ids, one after the other. Out: a `Change` for each. Invariant: after every batch each slot belongs to at most one
+node, and `slots` says which; the same batches give the same changes on every machine.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class Change:
 
     Attributes:
         hit_slots: int32[n], slot of each id as it was before the batch, -1 for a miss.
-        inserted: int64[k], ascending positions in the batch of the misses that are resident when it is over.
-        into: int32[k], their slots, without repetition. A slot may be that of a hit of the same batch: hits are read first.
+        inserted: int64[k], positions in the batch, ascending, of the misses that are resident after it.
+        into: int32[k], their slots, each once. A slot may be that of a hit of the same batch: hits are read first.
     """
 
     hit_slots: np.ndarray
@@ -40,7 +41,7 @@ class Change:
 
 
 class Policy(ABC):
-    """What all policies have: checks and the directory. A policy of its own says `_fill` and `_access`.
+    """What all policies share: the checks and the directory, node -> slot. A subclass defines `_access`, and `_fill` where it keeps more.
 
     Args:
         num_nodes: ids lie in [0, num_nodes); below 2**31.
@@ -49,7 +50,7 @@ class Policy(ABC):
 
     name = ""
     most_rows = MAX_NODES
-    node_numbers = 1  # kept per node, the slot first: what belongs to a node lies in one cache line
+    node_numbers = 1  # int32s per node in the directory, the slot first, so that what belongs to a node lies in one cache line
 
     def __init__(self, num_nodes: int, capacity: int) -> None:
         if not 0 <= num_nodes <= MAX_NODES:
@@ -65,20 +66,22 @@ class Policy(ABC):
 
     @property
     def slots(self) -> np.ndarray:
-        """int32[num_nodes], slot of each resident node, negative where there is none. To be read only, and seldom: policies that keep more
-        than slots in the directory make this array anew each time."""
+        """int32[num_nodes], slot of each resident node, negative for the others. Do not write to it, and read it seldom: policies that
+        keep more than slots in the directory make this array anew each time."""
         return self._directory[:: self.node_numbers]
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the directory and of all that the policy remembers."""
+        """Bytes of the directory and of all other state."""
         return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
 
     def fill(self, ids: np.ndarray) -> None:
         """Set the initial content of a new cache.
 
         Args:
-            ids: int64[n], distinct, best first: ids[i] goes to slot i. What does not fit is left out.
+            ids: int64[n], distinct, best first: ids[i] goes to slot i. Those that do not fit are left out.
+        Raises:
+            UsageError: an id comes twice, or the cache is not new. NodeIdError: an id outside [0, num_nodes).
         """
         ids = self._checked(ids)[: self.num_slots]
         if self._touched:
@@ -90,10 +93,12 @@ class Policy(ABC):
             self._fill(ids)
 
     def access(self, ids: np.ndarray) -> Change:
-        """Ask for one batch.
+        """Look up one batch, and decide which of its misses are kept.
 
         Args:
-            ids: int64[n], distinct (that is the caller's part: a repetition would hit a row that is not there yet). Taken in order.
+            ids: int64[n], taken in order. They must be distinct, which is not checked: a repetition would hit a row that is not there yet.
+        Raises:
+            NodeIdError: an id outside [0, num_nodes).
         """
         ids = self._checked(ids)
         self._touched = True
@@ -113,16 +118,16 @@ class Policy(ABC):
         return ids
 
     def _fill(self, ids: np.ndarray) -> None:
-        """Put ids (at least one, at most as many as there are slots) into slots 0 to n - 1."""
+        """Put 1 to `num_slots` ids, best first, into slots 0 to n - 1."""
         self._directory[ids * self.node_numbers] = np.arange(ids.size)
 
     @abstractmethod
     def _access(self, ids: np.ndarray, hit_slots: np.ndarray, inserted: np.ndarray, into: np.ndarray) -> int:
-        """Ask for a batch of a cache with slots; returns how many are inserted."""
+        """Write a `Change`'s arrays, for at least one id and one slot; returns how many misses are inserted (k). See `access`."""
 
 
 class MarkingPolicy(Policy):
-    """A policy with a mark per row, which lies in the directory beside the slot: a hit reads that line anyway, and the hand writes it."""
+    """A policy with a mark per row, kept in the bits of the directory beside the slot: a hit has just read them."""
 
     most_rows = FRESH - 1
 
@@ -133,13 +138,13 @@ class MarkingPolicy(Policy):
 
 
 def make_table(size: int, dtype: type[np.generic]) -> np.ndarray:
-    """Return dtype[size], zeros that were written: the system gives memory to what is written first, and takes 0.3 to 6 ms for 2 MiB of it
-    where the machine is a virtual one. `np.zeros` would leave that to the batches. Size 0 is allowed."""
+    """Return dtype[size] of zeros, written once, so that the system provides the memory now: on a virtual machine it takes 0.3 to 6 ms for
+    each 2 MiB, which `np.zeros` would leave to the batches. Size 0 is allowed."""
     table = np.empty(size, dtype)
     table.fill(0)
     return table
 
 
 def queue_entries(ids: np.ndarray, first_slot: int = 0) -> np.ndarray:
-    """Return int64[n]: entries node << 32 | slot of a queue, oldest first, for ids best first in slots from `first_slot` on."""
+    """Return int64[n]: entries `node << 32 | slot` of a queue, oldest first, for ids (best first) in slots from `first_slot` on."""
     return (ids << 32 | np.arange(first_slot, first_slot + ids.size))[::-1]

@@ -1,4 +1,4 @@
-"""Who is hot, by sampling: visit counts of epochs sampled for that purpose (GNNLab, PreSC), or of those to be measured (the oracle)."""
+"""What is hot, by sampling: visit counts of epochs sampled for that purpose (GNNLab, PreSC), or of those to be measured (the oracle)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from penstock.store.process_memory import free_bytes, usable_cores
 from penstock.store.progress import told
 
 NUM_THREADS = min(8, usable_cores())
-"""To find out what is hot by, when nothing else goes on. One counts what the others sample, which takes it an eighth of their time."""
+"""Threads that sample to find out what is hot, while nothing else goes on. The caller counts, in an eighth of the time that they take."""
 BATCHES_AGAIN = 4
-"""That are drawn twice: of some thousands of rows each, they tell a share to a percent."""
+"""Batches drawn twice by `reads_again`: with some thousands of rows each, they give a share to a percent."""
 ROOM = 1 / 8
-"""Of the free memory, that several threads may take."""
+"""Share of the free memory that sampling by several threads may take."""
 
 
 def sample_batches(
@@ -54,7 +54,7 @@ def iterate_samples(
 ) -> Iterator[Sample]:
     """Sample epochs and yield every batch in order, or `max_batches` spread evenly over each epoch.
 
-    Up to `num_threads` sample ahead, each with a workspace: as many as `ROOM` of the free memory holds what they work with.
+    Up to `num_threads` threads sample ahead, as many as their workspaces and samples fit into `ROOM` of the free memory.
     """
     sampler, places = batches.sampler, places_of(batches, epochs, max_batches)
     idle, workspace = SimpleQueue[Workspace](), sampler.workspace()
@@ -95,7 +95,7 @@ def places_of(batches: SampledBatches, epochs: Iterable[int], max_batches: int |
 
 
 def spread(count: int, most: int | None) -> list[int]:
-    """Return the numbers of at most so many of `count` batches, evenly apart."""
+    """Return at most `most` of the numbers [0, count), evenly apart; None: all."""
     chosen = count if most is None else min(most, count)
     return [(2 * i + 1) * count // (2 * chosen) for i in range(chosen)]
 
@@ -106,7 +106,7 @@ def distinct_nodes(sampler: NeighborSampler, sample: Sample) -> dict[NodeType, n
         return {node_type: _distinct(ids) for node_type, ids in sample.nodes.items()}
     nodes = dict(sample.nodes)
     for node_type, count in sample.num_seeds.items():
-        if count:  # nothing but seeds can be there twice
+        if count:  # only seeds can come twice
             known = nodes[node_type]
             nodes[node_type] = np.concatenate([_distinct(known[:count]), known[count:]])
     return nodes
@@ -114,11 +114,11 @@ def distinct_nodes(sampler: NeighborSampler, sample: Sample) -> dict[NodeType, n
 
 @dataclass(frozen=True, slots=True)
 class Visits:
-    """How often sampling asked for what, counted over some epochs, in the narrowest integers that hold it.
+    """How often sampling read each row and each neighbour list, in the narrowest unsigned integers that hold the counts.
 
     Attributes:
         nodes: node type -> uint[num_nodes], batches that read the row of each node.
-        lists: edge type -> uint[num_dst], how often anything is read of the neighbour list of each node.
+        lists: edge type -> uint[num_dst], how often anything was read of the neighbour list of each node.
     """
 
     nodes: dict[NodeType, np.ndarray]
@@ -126,13 +126,13 @@ class Visits:
 
 
 def presample_visits(batches: SampledBatches, *, num_epochs: int = 1, max_batches: int | None = None, num_threads: int = 1) -> Visits:
-    """Sample `num_epochs` epochs and count visits of rows and of neighbour lists. Other draws than training's.
+    """Sample `num_epochs` epochs and count visits of rows and of neighbour lists.
 
     Args:
-        batches: of training; the draws come from another seed, derived from its own.
+        batches: of training; draws are others than training's, from a seed derived from its own.
         num_epochs: 1 or 2 are enough (GNNLab).
-        max_batches: sampled of each epoch, spread evenly over it, where a whole epoch takes too long; visits are those of these batches.
-        num_threads: that sample at most, see `iterate_samples`; the visits are the same with any.
+        max_batches: batches sampled of each epoch, spread evenly over it, where a whole one takes too long; only their visits are counted.
+        num_threads: threads that sample at most, see `iterate_samples`; visits are the same with any number.
     """
     if num_epochs < 1:
         raise UsageError(f"presampling takes at least 1 epoch, got {num_epochs}")
@@ -151,13 +151,13 @@ def presample_visits(batches: SampledBatches, *, num_epochs: int = 1, max_batche
 
 
 def count_types(sampler: NeighborSampler, num_batches: int) -> tuple[np.dtype, np.dtype]:
-    """The narrowest integers that hold (how many batches visit a row, how often they read a list: once, unless trees share it)."""
+    """The narrowest integers for counts of (rows, lists): a batch counts a row once, and a list once, or once per tree that reads it."""
     narrow = np.min_scalar_type(num_batches)
     return narrow, np.dtype(np.uint32) if sampler.disjoint else narrow
 
 
 def reads_again(batches: SampledBatches) -> dict[NodeType | EdgeType, float]:
-    """Draw a few batches of an epoch twice, and return how much of what a batch reads it reads again: a share of the rows of each node
+    """Draw a few batches of an epoch twice. Returns the share of what a batch reads that it reads both times: of the rows of each node
     type, and of the lists of each edge type. The first draws are those of `presample_visits`."""
     apart, graph, workspace = draw_apart(batches.sampler), batches.sampler.graph, batches.sampler.workspace()
     draws = apart, draw_apart(apart)
@@ -176,7 +176,7 @@ def _reads(sampler: NeighborSampler, sample: Sample) -> dict[NodeType | EdgeType
 
 
 def draw_apart(sampler: NeighborSampler) -> NeighborSampler:
-    """Return the sampler with another seed, derived from its own: what is found out before training is not what training will draw."""
+    """Return the sampler with another seed, derived from its own, so that what is sampled before training is not what training draws."""
     low, high = map(int, rng.derive_key(sampler.seed, 0, rng.PRESAMPLE))
     return NeighborSampler(
         sampler.graph, sampler.fanouts, replace=sampler.replace, disjoint=sampler.disjoint, takes_last=sampler.takes_last,
@@ -185,10 +185,10 @@ def draw_apart(sampler: NeighborSampler) -> NeighborSampler:
 
 
 def lists_read(sampler: NeighborSampler, sample: Sample, edge_type: EdgeType) -> np.ndarray:
-    """Return int64[n]: the nodes of whose lists of an edge type a sample reads anything; one read twice is there twice.
+    """Return int64[n]: the nodes whose neighbour lists of an edge type a sample reads; a list read twice is there twice.
 
-    Of walks, all nodes of the sample, for edge types of their path: it knows those that walks came by most, and not the others. Layer-wise,
-    also lists of which nothing is taken.
+    With walks: all nodes of the sample, for the edge types of their path, since a sample has the nodes that walks visited most, not all
+    that they visited. Layer-wise: also nodes of whose lists nothing is taken.
     """
     if sampler.walks is not None:
         nodes = distinct_nodes(sampler, sample)[edge_type[2]]
@@ -198,7 +198,7 @@ def lists_read(sampler: NeighborSampler, sample: Sample, edge_type: EdgeType) ->
 
 
 def oracle_hotness(batches: Iterable[np.ndarray], num_nodes: int) -> np.ndarray:
-    """Return int64[num_nodes]: in how many of the given batches each node is: the best any static cache can rank by."""
+    """Return int64[num_nodes]: how many of the given batches have each node, the best ranking for a static cache over just these."""
     visits = np.zeros(num_nodes, dtype=np.int64)
     for ids in batches:
         ids = np.ascontiguousarray(ids, dtype=np.int64)

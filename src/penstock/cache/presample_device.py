@@ -76,9 +76,9 @@ def _drawn(
             before, run, workspace = asked.popleft()
             yield before, run.finish()
             idle.append(workspace)
-        workspace, begun = idle.pop(), batches.begin(epoch, batch)
-        run = ours.ask(begun.nodes, epoch=epoch, batch=batch, workspace=workspace, times=begun.times)
-        asked.append((begun.nodes, run, workspace))
+        workspace, seeds = idle.pop(), batches.seeds_of(epoch, batch)
+        run = ours.ask(seeds.nodes, epoch=epoch, batch=batch, workspace=workspace, times=seeds.times)
+        asked.append((seeds.nodes, run, workspace))
     for before, run, _ in asked:
         yield before, run.finish()
 

@@ -89,7 +89,7 @@ def _walk(keys: _Keys, prefix: int, shift: int, most: int) -> Iterator[np.ndarra
 
 
 def _within(ids: np.ndarray, keys: np.ndarray, low: int, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
-    """Those whose digit lies in [first, last)."""
+    """Select those whose digit lies in [first, last)."""
     digits = (keys >> keys.dtype.type(low)) & keys.dtype.type(0xFFFF)
     at = np.flatnonzero((digits >= first) & (digits <= last - 1))
     return ids[at], keys[at]

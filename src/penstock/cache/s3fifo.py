@@ -9,14 +9,14 @@ from penstock.kernels.cache_s3fifo import cpu as kernels
 from penstock.kernels.cache_s3fifo.reference import share_out
 
 MAX_MARK = (1 << 31) - 4
-"""Rows that may have left the small queue before the marks in the directory are renewed."""
+"""Most rows that may have left the small queue before the marks in the directory are renewed."""
 
 
 class S3FIFO(Policy):
-    """New rows stay in a small queue, a tenth of the cache; those hit twice there move on to the main queue, which spares what is hit.
+    """New rows enter a small queue, a tenth of the cache; those hit twice there move on to the main queue, which spares rows that are hit.
 
-    Ids that left the small queue lately enter the main queue at once: as many are remembered as the main queue has rows, in the
-    directory itself. 4 bytes a node and 17 a row.
+    Ids that left the small queue lately enter the main queue at once. The directory remembers as many of them as the main queue has rows.
+    4 bytes a node and 17 a row.
     """
 
     name = "s3-fifo"

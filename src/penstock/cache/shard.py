@@ -1,9 +1,9 @@
-"""One device's shard of a cache that several readers share: what it decides, and whose turn it is. Without threads, clocks or bytes.
+"""One device's shard of a cache that several readers share: its decisions, and whose turn it is. Without threads, clocks or bytes.
 
-In: what readers say, one after the other. Out: changes, and verdicts: (reader, whether it may go). Invariants: readers are at work one at a
-time, in the order of their decisions, so that each finds the content as its decision assumed it; nobody whose decision rests on rows that
-never came is let go. A reader has one decision under way at most; it says `ready` once it has read what it missed, waits for its verdict,
-and then says `done`. Source: BGL 3.2.3, one thread per cache that takes queries and updates in order, in the place of locks.
+In: the calls of readers, one after the other. Out: changes, and verdicts: (reader, whether it may proceed). Invariants: one reader works at
+a time, in the order of the decisions, so that each finds the content as its decision assumed it; no reader proceeds whose decision rests on
+rows that never came. A reader has at most one decision under way: it calls `ready` when it has read its misses, waits for its verdict,
+works, and then calls `done`. Source: BGL 3.2.3, one thread per cache that takes queries and updates in order, in place of locks.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ class _State(Enum):
 
 
 def needs_turn(change: Change) -> bool:
-    """Whether a decision is about anything that is here, or that shall be."""
+    """Whether a decision has hits, or misses to keep."""
     return bool(change.inserted.size or (change.hit_slots >= 0).any())
 
 
 def num_ids_of(num_rows: int, rank: int, num_ranks: int) -> int:
-    """Return how many of the rows are a rank's."""
+    """Return the number of rows whose shard is a rank's."""
     return len(range(rank, num_rows, num_ranks))
 
 
 def plan_shards(ranked: np.ndarray, capacity: int, num_ranks: int) -> np.ndarray:
-    """Choose what shards of `capacity` rows each begin with, of int64 rows `ranked` best first: the best of each, in the same order."""
+    """Choose the initial content of shards of `capacity` rows each: for each the best of int64 rows `ranked`, best first."""
     is_kept = np.zeros(ranked.size, bool)
     for rank in range(num_ranks):
         is_kept[np.flatnonzero(ranked % num_ranks == rank)[:capacity]] = True
@@ -41,28 +41,28 @@ def plan_shards(ranked: np.ndarray, capacity: int, num_ranks: int) -> np.ndarray
 
 
 class Shard:
-    """See above.
+    """A shard; see the head of this file.
 
     Args:
         make_policy: makes an empty policy over the ids of this shard; called again where the content is lost.
-        policy: to begin with.
+        policy: the first one; None: an empty one.
     Attributes:
-        policy: the present one.
-        is_closed: nothing is decided any more.
+        policy: the current one.
+        is_closed: whether it decides nothing any more.
     """
 
     def __init__(self, make_policy: Callable[[], Policy], policy: Policy | None = None) -> None:
         self._make_policy, self.policy = make_policy, policy or make_policy()
         self.is_closed = False
-        self._states: dict[Hashable, _State] = {}  # of those who have a turn to come, in the order of their decisions
+        self._states: dict[Hashable, _State] = {}  # of readers that have a turn to come, in the order of their decisions
 
     @property
     def is_at_work(self) -> bool:
-        """A reader was let go, and has not said that it is done."""
+        """Whether a reader is working: it may proceed, and is not done."""
         return _State.WORKING in self._states.values()
 
     def decide(self, reader: Hashable, ids: np.ndarray) -> Change | None:
-        """A reader asks for distinct ids of this shard. None: it is closed. A change about nothing has no turn (see `needs_turn`)."""
+        """Decide about distinct ids of this shard for a reader; None if it is closed. Without `needs_turn`, no turn follows."""
         if self.is_closed:
             return None
         change = self.policy.access(ids)
@@ -71,32 +71,32 @@ class Shard:
         return change
 
     def ready(self, reader: Hashable) -> Verdicts:
-        """A reader has read what it missed. One whose content is gone is told so at once."""
+        """A reader has read its misses. If the content that it was promised is gone, its verdict comes at once."""
         if reader not in self._states:
             return [(reader, False)]
         self._states[reader] = _State.READY
         return self._advance()
 
     def done(self, reader: Hashable) -> Verdicts:
-        """A reader has copied its hits out, and what is to be kept in."""
+        """A reader has copied its hits out, and its kept misses in."""
         self._states.pop(reader, None)
         return self._advance()
 
     def lost(self, reader: Hashable) -> Verdicts:
-        """What a reader missed never comes. When its turn comes the shard begins again empty, and later decisions so far are void."""
+        """The misses of a reader will never come. At its turn the shard begins again, empty, and all later decisions so far become void."""
         if reader in self._states:
             self._states[reader] = _State.LOST
         return self._advance()
 
     def left(self, reader: Hashable) -> Verdicts:
-        """A reader is gone. One that was at work may be writing still, for all we know: nothing is kept here from now on."""
+        """A reader is gone. If it was working, it may still be writing, so nothing is kept here from now on."""
         if self._states.get(reader) is not _State.WORKING:
             return self.lost(reader)
         del self._states[reader]
         return self.close()
 
     def close(self) -> Verdicts:
-        """Nothing is decided any more, and what was decided is void; who is at work may end it."""
+        """Decide nothing more. All decisions become void, but a reader that is working may finish."""
         self.is_closed = True
         return self._void()
 

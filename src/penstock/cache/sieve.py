@@ -9,7 +9,7 @@ from penstock.kernels.cache_sieve import cpu as kernels
 
 
 class SIEVE(MarkingPolicy):
-    """CLOCK in which new rows queue up at the end, not behind the hand: those that nobody asks for again leave early.
+    """CLOCK in which new rows are put at the end of the queue, not behind the hand: rows that are not asked for again leave early.
 
     4 bytes a node and 8 a row.
     """

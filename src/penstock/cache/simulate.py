@@ -1,7 +1,7 @@
 """How many of the ids asked for would hit, without moving a row.
 
-In: a policy, or a ranking and capacities; and batches of distinct ids. Out: hits and ids asked for, per batch. A hit rate of a run is the
-quotient of the sums; the papers' is the mean of the quotients.
+In: a policy, or a ranking and capacities; and batches of distinct ids. Out: hits and ids asked for, per batch. The hit rate of a run is the
+ratio of their sums; the papers take the mean of the batches' ratios.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def simulate(policy: Policy, batches: Iterable[np.ndarray], *, superbatch: bool 
     """Play batches through a policy, announcing them where it looks ahead.
 
     Args:
-        policy: in whatever state it is; it moves on.
+        policy: in any state; the batches change it.
         batches: int64[n] each, distinct ids. A policy that looks ahead holds `policy.window` of them at a time.
-        superbatch: announce a window only when all of the one before is used up (Ginex), in place of one batch after each access.
+        superbatch: announce a whole window when all of the one before is accessed (Ginex), in place of one batch after each access.
     Returns:
         hits int64[num_batches], asked int64[num_batches].
     """
@@ -36,7 +36,7 @@ def simulate(policy: Policy, batches: Iterable[np.ndarray], *, superbatch: bool 
 
 
 def announced(policy: Any, batches: Iterable[np.ndarray], *, superbatch: bool = False) -> Iterator[np.ndarray]:
-    """Yield each batch once the window behind it is announced as far as it goes, to a policy that looks ahead; any other hears nothing."""
+    """Yield each batch, after announcing the window that begins with it to a policy that looks ahead."""
     if not hasattr(policy, "announce"):
         yield from batches
         return

@@ -9,7 +9,7 @@ from penstock.kernels.cache_lookup import cpu as kernels
 
 
 class Static(Policy):
-    """Keeps its initial content; misses never come in. The order of batches does not matter to it. 4 bytes a node, nothing a row."""
+    """Keeps its initial content; misses never come in, so the order of batches does not matter. 4 bytes a node, none a row."""
 
     name = "static"
 

@@ -71,7 +71,7 @@ class Aside:
 
 
 def aside_of(group: Any) -> Aside:
-    """Where what waits for a group of `torch.distributed` is done; None: the default one."""
+    """Return where to do what waits for a group of `torch.distributed` is done; None: the default one."""
     return _of_groups.setdefault(dist.group.WORLD if group is None else group, Aside())
 
 

@@ -100,7 +100,7 @@ class OwnLists:
 
     @property
     def num_edges(self) -> int:
-        """Of this part."""
+        """Number of edges of this part."""
         return self._neighbors.size
 
     @property
@@ -112,11 +112,11 @@ class OwnLists:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of slots on their way."""
+        """Integer type of slots when they are sent."""
         return np.dtype(index_dtype(self.shares.num_rows)).newbyteorder("<")
 
     def csc(self) -> CSC:
-        """Those lists, of all nodes: lists of others are empty. 8 bytes a node, beside what is prepared."""
+        """The lists of this part as a CSC over all nodes, where lists of other parts are empty. 8 bytes a node, beside what is prepared."""
         with self._guard.lock:
             if self._csc is None:
                 shares = self.shares

@@ -1,6 +1,6 @@
-"""Joining a partition: each process opens its part, gives rows of it to the others, and reads theirs.
+"""Joining a partition: each process opens its part, serves rows of it to the others, and reads theirs.
 
-In: a partition, and where the processes find each other: a group of `torch.distributed`, or addresses. Out: a graph that loaders take.
+In: a partition, and how the processes find each other: a group of `torch.distributed`, or addresses. Out: a graph that loaders take.
 Invariant: batches are those of the whole store, bit for bit, whatever the number of parts and processes.
 """
 
@@ -43,16 +43,17 @@ _SAY_S = 10.0
 
 
 class PartitionedGraph:
-    """A graph of which this process has a part; from `join`. A context manager: at the end of the block it waits until no other process
-    needs this one's rows, unless the block failed.
+    """A graph of which this process has a part; from `join`. As a context manager it waits, at the end of a block that did not fail, until
+    no other process needs this one's rows.
 
     Args:
         part: this process's, open.
-        us: what it says to others. peers: by rank, itself among them.
-        door: where others come in, from now on.
+        us: how this process introduces itself to others.
+        peers: all processes, by rank, this one included.
+        door: the socket at which others connect, from now on.
     Attributes:
-        rank, num_ranks: this process's place, for loaders: those of part p are the ranks r with r mod num_parts = p.
-        tables, tiers: by key (see `penstock.exchange.tables`), what is known of rows, and what reads them, whoever has them.
+        rank, num_ranks: this process's place, for loaders: those with part p are the ranks r with r mod num_parts = p.
+        tables, tiers: by key (see `penstock.exchange.tables`): the description of rows, and the tier that reads them from their owners.
     """
 
     def __init__(self, part: Part, us: wire.Hello, peers: Sequence[Peer], door: socket.socket) -> None:
@@ -68,7 +69,7 @@ class PartitionedGraph:
         self._finalizer = weakref.finalize(self, _end, self._server, peers, self._pid)
 
     def _ask_for(self, part: int) -> Peer | None:
-        """Whom this process asks for the rows of a part: of those that have it, each serves as many."""
+        """The peer that this process asks for rows of a part; those that have the part serve equally many processes each."""
         if part == self.part.number:
             return None
         having = [peer for peer in self._peers if peer.part == part]
@@ -76,7 +77,7 @@ class PartitionedGraph:
 
     @property
     def num_nodes(self) -> dict[NodeType, int]:
-        """Node type -> count, of the whole graph."""
+        """Node type -> number of nodes of the whole graph."""
         return {t: each.num_nodes for t, each in self.part.manifest.nodes.items()}
 
     @property
@@ -85,7 +86,7 @@ class PartitionedGraph:
         return self.part.books
 
     def graph(self) -> Graph:
-        """The topology: row pointers here, neighbours with their owners."""
+        """Return the topology: row pointers are here, neighbours are read from their owners."""
         graph, adjacency = self.part.graph(), {}
         for e, csc in graph.adjacency.items():
             numbers = self.elements(NUMBERS, e) if (NUMBERS, e) in self.tiers else None
@@ -94,25 +95,25 @@ class PartitionedGraph:
         return replace(graph, adjacency=adjacency)
 
     def elements(self, what: str, key: NodeType | EdgeType) -> Elements:
-        """A table of single numbers as a vector."""
+        """Return a table of single numbers as a vector."""
         return Elements(self.tiers[what, key], self.tables[what, key].arrays[0].dtype)
 
     def draws(self, what: str, edge_type: EdgeType) -> RemoteDraws:
-        """Who draws of the lists of an edge type, by a table of draws. All of them prepare now, not in a batch: TierError, or InputError of
-        this part's, where weights are none."""
+        """Return the remote draws from the lists of an edge type. Their owners prepare them now, not during a batch: TierError, or for this
+        part InputError, where weights are not valid."""
         found, nodes = self._draws[what, edge_type], np.flatnonzero(np.diff(self.part.map(self.part.manifest.edges[edge_type].indptr)))
         _, firsts = np.unique(self.books[edge_type[2]].owners(nodes), return_index=True)  # one of each part
         found.prepare(nodes[firsts])
         return found
 
     def _are_edges(self, edge_type: EdgeType, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """bool[n]: whether pairs of nodes are edges of a type."""
+        """bool[n]: whether each pair of nodes is an edge of a type."""
         return Elements(self.tiers[PAIRS, edge_type], np.bool_)[targets * self.num_nodes[edge_type[0]] + sources]
 
     def close(self, *, wait: bool = True) -> None:
-        """Ask for nothing more; `wait` until nobody asks this process, then end. Harmless when repeated.
+        """Ask for nothing more; with `wait`, serve until no other process asks, then end. May be called again.
 
-        A process that has ended is not waited for. What loaders of this graph are asked for afterwards fails.
+        Processes that have ended are not waited for. Loaders of this graph fail afterwards.
         """
         if wait and self._finalizer.alive and self._pid == os.getpid():
             self._wait_for_others()
@@ -150,16 +151,17 @@ def join(
     """Join a partition. Every process calls it at the same point, and gets the same graph.
 
     Args:
-        path: folder of the partition, of which this process opens the part that falls to it; or of the part that this machine has.
-        group: of `torch.distributed`, whose processes these are; None: the default one.
-        addresses: in place of a group: "host:port" of each process, in the order of `rank`; process r has part r mod num_parts. Whoever
-            reaches these ports can read the graph.
-        rank: which of `addresses` is this process's.
-        host: name or address by which others reach this machine; default: that by which it reaches MASTER_ADDR. IPv6 will do.
+        path: folder of the whole partition, of which this process opens its part; or of the one part that this machine has.
+        group: the `torch.distributed` group of the processes; None: the default one.
+        addresses: instead of a group: "host:port" of each process, by rank; process r has part r mod num_parts. Whoever can reach these
+            ports can read the graph.
+        rank: of this process in `addresses`.
+        host: name or address by which others reach this machine, IPv4 or IPv6; default: that by which it reaches MASTER_ADDR.
         timeout_s: how long others may take to join, and to answer.
     Raises:
-        UsageError: not as many processes as each part needs equally many; no group; a bad address.
-        StoreError: the part cannot be opened. TierError: another process is not reached, or joined another partition.
+        UsageError: the parts do not have equally many processes; there is no group; a bad address.
+        StoreError: the part cannot be opened.
+        TierError: another process cannot be reached, or has joined another partition.
     """
     if not timeout_s > 0:
         raise UsageError(f"timeout_s must be above 0, got {timeout_s}")
@@ -257,8 +259,8 @@ def _end(server: Server, peers: Sequence[Peer], pid: int) -> None:
 
 
 def _check_together(digests: Sequence[str], hosts: Sequence[str]) -> None:
-    """Refuse in all processes of a group what some of them would find, and others wait for: several partitions, and addresses of which some
-    are those of a machine for itself."""
+    """Refuse, in all processes alike, what only some would notice while the others wait: different partitions, and addresses of which only
+    some are loopback addresses."""
     for process, digest in enumerate(digests):
         if digest != digests[0]:
             raise TierError(
@@ -274,7 +276,7 @@ def _check_together(digests: Sequence[str], hosts: Sequence[str]) -> None:
 
 
 def _check_parts(parts: Sequence[int], num_parts: int) -> None:
-    """Refuse where some parts have more processes than others, or none."""
+    """Refuse parts with different numbers of processes, or none."""
     counts = np.bincount(parts, minlength=num_parts)
     if len(set(counts.tolist())) != 1:
         raise UsageError(

@@ -23,7 +23,7 @@ _RETRY_S = 0.05
 
 
 class Address(NamedTuple):
-    """Where a process answers."""
+    """Host and port of a process."""
 
     host: str
     port: int

@@ -52,7 +52,7 @@ class Table:
 
     @property
     def id_dtype(self) -> np.dtype[Any]:
-        """Of row numbers on their way."""
+        """Integer type of row numbers when they are sent."""
         return np.dtype(index_dtype(self.shares.num_rows)).newbyteorder("<")
 
     def tier(self) -> Tier:
@@ -120,13 +120,13 @@ def _weigh(part: Part, edge_type: EdgeType, name: str, csc: CSC) -> CSC:
 
 
 def _put_in_order(part: Part, edge_type: EdgeType, name: str, csc: CSC) -> CSC:
-    """The same with a field of their edges as times."""
+    """Put the lists in the order of a field of their edges."""
     values = part.map(part.manifest.edges[edge_type].fields[name])
     return with_times(_graph(part, edge_type, csc), Timestamps({}, {edge_type: values}, name, by_position=True)).adjacency[edge_type]
 
 
 def _put_in_order_of_sources(part: Part, edge_type: EdgeType, name: str, dtype: Any, tiers: Mapping[Key, Tier], csc: CSC) -> CSC:
-    """The same with a field of their sources, which are read from all parts."""
+    """Put the lists in the order of a field of their sources, which is read from all parts."""
     values = Elements(tiers[numbers_in(name), edge_type[0]], dtype)[:]
     return with_times(_graph(part, edge_type, csc), Timestamps({edge_type[0]: values}, {}, name)).adjacency[edge_type]
 

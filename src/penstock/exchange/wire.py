@@ -29,7 +29,7 @@ _MOST_TEXT = 1 << 16
 
 
 class Hello(NamedTuple):
-    """Who speaks. `token`: what the processes of one run have in common; `digest`: of the partition, 16 hex digits."""
+    """The introduction of a process. `token`: a secret of the processes of one run; `digest`: of the partition, 16 hex digits."""
 
     token: bytes
     rank: int
@@ -37,7 +37,7 @@ class Hello(NamedTuple):
     digest: str
 
     def to_bytes(self) -> bytes:
-        """As it is sent."""
+        """Encode it for sending."""
         return _HELLO.pack(MAGIC, self.token, self.rank, self.part, self.digest.encode())
 
 

@@ -1,4 +1,4 @@
-"""What PyG's arguments of a loader, and ours, come to: the order of the seeds, fanouts, and what is refused by name."""
+"""Arguments of a loader, PyG's and ours, checked and resolved: the order of the seeds, fanouts, and what is refused by name."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from penstock.sample.times import Timestamps, as_moments, check_moments
 logger = logging.getLogger("penstock")
 
 Choose = Callable[[Input, Timestamps | None], SeedSet]
-"""Chooses the seeds of a loader: (what it loads from, times where it samples by time) -> the set."""
+"""Chooses the seeds of a loader: (its input, times if it samples by time) -> the set of seeds."""
 
 STRATEGIES = ("uniform", "last")
 RULES = ("<=", "<")
-"""What is in time for a seed: by its time and that of the seed."""
+"""Temporal rules: an edge is in time if its time is in this relation to the seed's."""
 
 
 def choose_order(order: Order | str | None, options: LoaderOptions, source: Input, seeds: SeedSet, seed: int) -> Order:
-    """The order of the seeds: by name (`shuffle` is "random"), the user's own, or as the samplers say; else as they are."""
+    """Return the order of the seeds: by name (`shuffle` is "random"), the user's own, or that of his samplers; else as they are."""
     num_seeds = len(seeds)
     if order is not None and (options.sampler is not None or options.batch_sampler is not None):
         raise UsageError("order excludes sampler and batch_sampler: each says which seeds come when")
@@ -61,7 +61,7 @@ def choose_order(order: Order | str | None, options: LoaderOptions, source: Inpu
 
 
 def choose_nodes(source: Input, times: Timestamps | None, input_nodes: Any, input_id: Any = None, input_time: Any = None) -> NodeSeeds:
-    """The set of seeds, with the time of each where samples are by time; there must be some."""
+    """Return the set of seeds, with the time of each where samples are by time; UsageError if it is empty."""
     seeds = source.seeds(input_nodes, input_id)
     if seeds.ids.size == 0:
         raise UsageError("input_nodes is empty: there is nothing to load; check the mask, the split or the ids")
@@ -70,7 +70,7 @@ def choose_nodes(source: Input, times: Timestamps | None, input_nodes: Any, inpu
 
 
 def check_non_stop(non_stop: Any, order: Order) -> bool | int:
-    """Return whether the next epoch is begun before it is asked for, or up to which; UsageError where nobody knows what it has by then."""
+    """Return `non_stop`, checked: with the user's samplers nobody knows the next epoch before it is asked for."""
     if not isinstance(non_stop, (bool, np.bool_)) and not (isinstance(non_stop, (int, np.integer)) and non_stop > 0):
         raise UsageError(f"non_stop must be True, False or a number of epochs from 1, got {non_stop!r}")
     if non_stop and isinstance(order, GivenOrder):
@@ -79,28 +79,28 @@ def check_non_stop(non_stop: Any, order: Order) -> bool | int:
 
 
 def check_strategy(temporal_strategy: str) -> str:
-    """Return which of the edges in time are taken, by PyG's name."""
+    """Return PyG's name of how to choose among the edges in time, checked."""
     if temporal_strategy not in STRATEGIES:
         raise UsageError(f"temporal_strategy must be one of {', '.join(STRATEGIES)}; got {temporal_strategy!r}")
     return temporal_strategy
 
 
 def check_rule(temporal_rule: str) -> bool:
-    """Return whether what came at the time of a seed is too late for it."""
+    """Return whether an edge at the very time of a seed is too late for it."""
     if temporal_rule not in RULES:
         raise UsageError(f"temporal_rule must be one of {', '.join(RULES)}; got {temporal_rule!r}")
     return temporal_rule == "<"
 
 
 def check_shared_draws(shared_draws: bool | int) -> int:
-    """Return how many batches in a row draw by the same numbers; 0: each list of each batch draws by its own."""
+    """Return how many batches in a row share their random numbers; 0: each list draws for itself."""
     if not isinstance(shared_draws, (bool, int, np.integer)) or shared_draws < 0:
         raise UsageError(f"{argument('shared_draws')} is True, False or a number of batches in a row, got {shared_draws!r}")
     return int(shared_draws)
 
 
 def check_walked(sampler: NeighborSampler, seeds: SeedSet, subgraph_type: SubgraphType, others: Mapping[str, Any]) -> None:
-    """Refuse what does not go with walks above the sampler."""
+    """Refuse options of a loader that do not go with walks; the sampler refuses its own."""
     assert sampler.walks is not None
     if subgraph_type == SubgraphType.bidirectional or others.get("transform_output") is not None:
         raise NotSupportedError(
@@ -113,14 +113,14 @@ def check_walked(sampler: NeighborSampler, seeds: SeedSet, subgraph_type: Subgra
 
 
 def check_layer_wise(layer_wise: bool) -> bool:
-    """Return whether nodes are counted of all lists of a hop together."""
+    """Return `layer_wise`, checked."""
     if not isinstance(layer_wise, (bool, np.bool_)):
         raise UsageError(f"{argument('layer_wise')} is True or False, got {layer_wise!r}: {argument('num_neighbors')} says how many nodes")
     return bool(layer_wise)
 
 
 def with_moments(seeds: NodeSeeds, input_time: Any, times: Timestamps | None) -> NodeSeeds:
-    """The seeds with the time of each: what the user says, else that of the node; without, where nothing is sampled by time."""
+    """Return the seeds with the time of each: the user's, or else that of the node; without times if nothing is sampled by time."""
     if times is None:
         if input_time is not None:
             raise UsageError("input_time needs time_attr, the attribute that says when nodes or edges came")
@@ -134,8 +134,8 @@ def with_moments(seeds: NodeSeeds, input_time: Any, times: Timestamps | None) ->
 
 
 def as_fanouts(num_neighbors: Any, edge_types: list[EdgeType]) -> Any:
-    """Fanouts as a list or by edge type: PyG's own wrapper keeps those as strings ("author__writes__paper"), and takes them so, or by
-    their ends."""
+    """Return fanouts as a list or by edge type. Edge types may also be given by their ends, or as strings ("author__writes__paper"), as
+    PyG's own wrapper keeps them."""
     if isinstance(num_neighbors, NumNeighbors):
         mapped = num_neighbors.get_mapped_values(edge_types)
         return {e: mapped if isinstance(mapped, list) else mapped["__".join(e)] for e in edge_types}
@@ -146,14 +146,14 @@ def as_fanouts(num_neighbors: Any, edge_types: list[EdgeType]) -> Any:
 
 
 def as_rank(rank: Any, num_ranks: Any) -> tuple[int, int]:
-    """Return (rank, num_ranks), or raise where they are none."""
+    """Return (rank, num_ranks), checked."""
     if not (isinstance(rank, (int, np.integer)) and isinstance(num_ranks, (int, np.integer)) and 0 <= rank < num_ranks):
         raise UsageError(f"rank must be a whole number in [0, num_ranks), got rank={rank!r}, num_ranks={num_ranks!r}")
     return int(rank), int(num_ranks)
 
 
 def check_batches(num_batches: int, num_seeds: int, batch_size: int, num_ranks: int, *, drop_last: bool, is_said: bool) -> None:
-    """Refuse an epoch without batches; say so, if it is to be said, where ranks have not equally many of them."""
+    """Refuse an epoch without batches; warn, if `is_said`, where ranks have unequal numbers of them."""
     if num_batches == 0 and not drop_last:
         raise UsageError("sampler, batch_sampler or order leaves no batch: it names no seed")
     if num_batches == 0:
@@ -171,19 +171,19 @@ def check_batches(num_batches: int, num_seeds: int, batch_size: int, num_ranks: 
 
 
 _shuffled: Counter[str] = Counter()
-"""What decides the batches of loaders that shuffle by the seed of torch."""
+"""Configuration of loaders that shuffle by torch's seed -> how many there were."""
 
 _over: dict[str, set[str]] = {}
-"""What decides the draws of loaders by the seed of torch -> over which seeds there were some."""
+"""Configuration, without seeds, of loaders that draw by torch's seed -> their sets of seeds."""
 
 MANY = 6
-"""Loaders over other seeds each time, that look as if one is made anew for every epoch: not yet train, val, test, and a few folds."""
+"""So many loaders over different seeds look as if one is made anew for every epoch; fewer may be train, val, test and a few folds."""
 
 
 def warn_of_the_same_again(seed: int, configuration: Mapping[str, Any], seeds: Mapping[str, Any], *, shuffle: bool) -> None:
-    """Say so, once, where a loader is made anew for every epoch, for instance: that gives the same batches again, and PyG's would not.
+    """Warn once where a loader seems to be made anew for every epoch: that gives the same batches again, unlike PyG's loader.
 
-    `configuration`: all that decides the batches, of which `seeds` is a part.
+    `configuration`: all that decides the batches, `seeds` included.
     """
     over = _over.setdefault(repr({name: value for name, value in configuration.items() if name not in seeds}), set())
     if len(over) < MANY:
@@ -208,12 +208,11 @@ def warn_of_the_same_again(seed: int, configuration: Mapping[str, Any], seeds: M
 
 
 _numbers = itertools.count()
-"""Of loaders that ranks may have made alike."""
+"""Numbers of loaders, in the order in which all ranks make theirs."""
 
 
 def warn_of_equal_ranks(seeds: Mapping[str, Any]) -> None:
-    """Say so where a process beside this one has made a loader that shuffles the same seeds: then each trains on all of them. Nobody
-    waits."""
+    """Warn where a neighbouring rank has made a loader that shuffles the same seeds: then each trains on all of them. Without waiting."""
     if not (dist.is_available() and dist.is_initialized() and (num_ranks := dist.get_world_size()) > 1):
         return
     try:
@@ -232,7 +231,7 @@ def warn_of_equal_ranks(seeds: Mapping[str, Any]) -> None:
                     num_ranks,
                 )
                 return
-    except (ImportError, AttributeError, RuntimeError) as error:  # a store that does not know this, or none (MPI)
+    except (ImportError, AttributeError, RuntimeError) as error:  # a store of torch's that cannot do this, or none (MPI)
         logger.debug("whether ranks load the same seeds is not known: %s", error)
 
 

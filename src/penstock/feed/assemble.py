@@ -22,7 +22,7 @@ from penstock.feed.subgraph import Subgraph, SubgraphEdges, as_numpy
 from penstock.gather import RowKind, RowsUnderWay
 from penstock.gather.hops import repeat_first, size_of
 from penstock.records import EDGE, NODE, Allocator, EdgeType, NodeType, Span
-from penstock.sample.seeds import Begun, SeedSet
+from penstock.sample.seeds import BatchSeeds, SeedSet
 from penstock.store.budget import format_bytes, require_room
 
 _NO_IDS = torch.empty(0, dtype=torch.int64, device="cpu")
@@ -31,7 +31,7 @@ UnderWay = list[tuple[Any, RowsUnderWay | None]]
 """Reads begun: (key of the table, its rows; None: the batch has none of that type)."""
 
 Gathered = list[tuple[Any, str, Any]]
-"""Fields cut to the batch: (node type, edge type, or None in a homogeneous graph; name; rows)."""
+"""Fields cut to the batch: (node or edge type, None in a homogeneous graph; name; rows)."""
 
 
 class Assembler:
@@ -40,7 +40,7 @@ class Assembler:
     Args:
         source: the input; its fields are read when the assembler is made.
         caches: tables that serve some of the fields in place of their arrays.
-        number: of the pass over the loader, from `Caches.begin`; -1 for batches outside any.
+        number: of the pass over the loader, from `Caches.begin`; -1 for batches outside a pass.
     """
 
     def __init__(self, source: Input, caches: Caches, number: int = -1) -> None:
@@ -54,7 +54,7 @@ class Assembler:
         self._served = {(key, kind.name) for key, table in self._tables.items() for kind in table.kinds}
 
     def _refuse_changed(self) -> None:
-        """Raise where the user has changed what tables were made of: they would go on with what was there before."""
+        """Raise where the user has changed a field that a table was made of: the table would still have the old rows."""
         states = states_of(self.node_fields, self.edge_fields) if self._caches.states else {}
         for (key, name), state in self._caches.states.items():
             if states.get((key, name)) != state:
@@ -62,7 +62,7 @@ class Assembler:
                 raise UsageError(f"{label} was changed after the loader was made, which keeps it in tiers: make the loader again")
 
     def submit(self, subgraph: Subgraph, allocate: Allocator, *, are_distinct: bool) -> UnderWay:
-        """Begin to read what lives in tiers: batches in order. `are_distinct`: no node comes twice. Returns what `gather` ends."""
+        """Begin to read the fields that live in tiers, in the order of the batches. `are_distinct`: no node comes twice."""
         self._check_room(subgraph)
         under_way: UnderWay = []
         try:
@@ -82,7 +82,7 @@ class Assembler:
         return under_way
 
     def _check_room(self, subgraph: Subgraph) -> None:
-        """Raise BudgetError, rather than be killed, where rows are more than a budget has counted on, and there is no room for them."""
+        """Raise BudgetError, rather than be killed, where rows take more than a budget has counted on and memory has no room for them."""
         fitted = self._caches.fitted
         if fitted is None or fitted.batch_bytes is None:
             return
@@ -98,7 +98,7 @@ class Assembler:
     def gather(
         self, subgraph: Subgraph, allocate: Allocator, under_way: UnderWay, spans: list[Span], num_threads: int = 1
     ) -> tuple[Gathered, int]:
-        """Return (all fields, bytes moved), and append what was done to `spans`. `num_threads` share plain fields."""
+        """Wait for what `submit` began, and gather all other fields. Returns (all fields, bytes moved), and appends to `spans`."""
         try:
             started = time.perf_counter()
             rows, num_bytes = self._gather_plain(subgraph, allocate, num_threads)
@@ -150,15 +150,15 @@ class Assembler:
         return None if edges is None else edges.positions if self._source.by_position else edges.edge_ids
 
     def host_ids_of(self, subgraph: Subgraph, key: NodeType | EdgeType) -> np.ndarray:
-        """The same for the host; what it does not have of a device's is waited for."""
+        """The same for the host, which waits for a device's ids where it does not have them."""
         known = subgraph.on_host.get(key) if isinstance(key, str) else None
         if known is not None:
             return known
         ids = self.ids_of(subgraph, key)
         return np.empty(0, np.int64) if ids is None else as_numpy(ids)
 
-    def assemble(self, subgraph: Subgraph, rows: Gathered, seeds: SeedSet, begun: Begun) -> Data | HeteroData:
-        """Put a batch together."""
+    def assemble(self, subgraph: Subgraph, rows: Gathered, seed_set: SeedSet, seeds: BatchSeeds) -> Data | HeteroData:
+        """Make the batch of a sample and its rows; `seeds` are those of `seed_set` that it began from."""
         batch, edge_types = self._source.new_batch(), list(self._source.graph.adjacency)
         for key, name, value in rows:
             self._store(batch, key)[name] = value
@@ -177,12 +177,14 @@ class Assembler:
                 nothing = torch.empty(0, dtype=torch.int64, device="cpu")
                 edges = SubgraphEdges(nothing.view(2, 0), None, nothing, nothing, None)
             self._set_edges(self._store(batch, edge_type), edges, subgraph)
-        seeds.mark(lambda key: self._store(batch, key), begun)
+        seed_set.mark(lambda key: self._store(batch, key), seeds)
         return batch
 
     def _store(self, batch: Any, key: Any) -> Any:
         if self._is_homogeneous or key is None:
-            return batch.stores[0] if type(batch) is Data else batch  # who looks it up for each attribute; the user's own may set otherwise
+            return (
+                batch.stores[0] if type(batch) is Data else batch
+            )  # a batch would look it up for each attribute; a class of the user's may set them otherwise
         return batch[key]
 
     def _set_nodes(self, store: Any, node_type: NodeType, nodes: torch.Tensor | None, subgraph: Subgraph) -> None:
@@ -216,7 +218,7 @@ def _as_tensor(kind: RowKind, rows: Any) -> torch.Tensor:
 
 
 def _abandon(under_way: UnderWay) -> None:
-    """End reads that nobody will look at: those after them in line wait for them."""
+    """Wait for reads whose rows nobody wants: later reads of the same tiers wait for them."""
     for _, pending in under_way:
         if pending is not None:
             with contextlib.suppress(PenstockError):

@@ -132,7 +132,7 @@ class Loan:
         self._leases: list[weakref.ref[_Lease]] = []
 
     def empty(self, size: int, dtype: Any) -> np.ndarray:
-        """As the pool's."""
+        """As `BufferPool.empty`."""
         array = self._pool.empty(size, dtype)
         if (lease := _lease_of(array)) is not None:
             self._leases.append(weakref.ref(lease))

@@ -1,7 +1,7 @@
 """The tables of a loader: what a plan keeps in faster memory, made once and kept over all epochs.
 
 In: per node or edge type a table that serves the fields it holds, and the graph that the sampler reads (`penstock.feed.setup.choices` makes
-them). Out: rows, and whose turn it is. Invariant: a loader with any plan yields the same batches, bit for bit.
+them). Out: rows. Invariant: a loader with any plan yields the same batches, bit for bit.
 """
 
 from __future__ import annotations
@@ -27,23 +27,22 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Caches:
-    """Tables by node type, and whose turn it is to steer them.
+    """The tables of a loader, by node or edge type, and which pass steers their policies.
 
-    One pass over the loader at a time steers the policies, the latest one; batches of a pass before, which nobody may be waiting for any
-    more, read around the caches.
+    Only the latest pass over the loader does. Batches of an earlier pass, for which perhaps nobody waits any more, read around the caches.
 
     Attributes:
         tables: node or edge type (the homogeneous ones are `NODE` and `EDGE`) -> table.
-        window: batches to be announced, the current one included; 0 where no policy looks ahead.
-        graph: where the sampler reads; None leaves it the input's.
+        window: batches announced ahead, the current one included; 0 where no policy looks ahead.
+        graph: the graph that the sampler reads; None: the input's.
         beneath: edge type -> the tier that has all its neighbour lists, where they are read from one.
         kept: edge type -> nodes whose neighbour lists are kept, best first.
         loaded_bytes: rows and topology that were read into memory whole.
-        hold: what is kept of batches announced: see `Plan`.
-        fitted: how a budget of memory was shared out; None where there is none.
+        hold: what is held of batches announced: see `Plan`.
+        fitted: how a budget of memory was shared out; None without one.
         is_aside: see `aside`.
-        most_bytes: rows of the largest batch so far that was more than a budget has counted on.
-        states: of the fields that the tables were made of, see `penstock.feed.fields.states_of`.
+        most_bytes: bytes of rows of the largest batch so far, among those larger than a budget has counted on.
+        states: states of the fields that the tables were made of, see `penstock.feed.fields.states_of`.
     """
 
     tables: dict[Any, TieredTable] = field(default_factory=dict)
@@ -72,15 +71,15 @@ class Caches:
 
     @property
     def directories(self) -> dict[NodeType, np.ndarray]:
-        """Node type -> int32[num_nodes], slot of each node in a topmost cache whose content stays, negative where there is none."""
+        """Node type -> int32[num_nodes]: the slot of each node in its topmost cache, negative for none; of static caches only."""
         return {t: cache.policy.slots for t, cache in self.top.items() if isinstance(t, str) and cache.is_static}
 
     def tiers_of(self, *kinds: type[T]) -> list[T]:
-        """All tiers of rows that are of these kinds, those beneath others too."""
+        """All tiers of rows that are instances of `kinds`, anywhere in their stacks."""
         return [tier for table in self.tables.values() for tier in stack_of(table.tier) if isinstance(tier, kinds)]
 
     def begin(self) -> int:
-        """A new pass begins. Returns its number; what was announced in the one before and not asked for is forgotten."""
+        """Begin a new pass, and return its number. What was announced in the pass before and not asked for is forgotten."""
         if self.is_aside:
             return 0
         with self._guard.lock:
@@ -90,41 +89,41 @@ class Caches:
             return self._current
 
     def aside(self) -> Caches:
-        """The same tables for a loader beside this one: it steers no policy, and reads around those that its reads would change."""
+        """The same tables for a loader beside this one, which steers no policy: it reads around caches that its reads would change."""
         return replace(self, window=0, is_aside=True)
 
     def only(self, tables: Mapping[Any, TieredTable]) -> Caches:
-        """Some tables in the place of all, beneath which nothing is kept, for batches that are made again beside those of this loader."""
+        """Only `tables`, and the input's own graph, without a budget: for batches that are made again beside those of this loader."""
         return replace(self.aside(), tables=dict(tables), graph=None, fitted=None)
 
     def put(self, tables: Mapping[Any, TieredTable]) -> None:
-        """Put tables with a cache in the place of those without; reads under way end where they began."""
+        """Replace tables without a cache by tables with one; reads under way end in the table where they began."""
         with self._guard.lock:
             self.tables.update(tables)
 
     def announce(self, number: int, ids: Mapping[Any, np.ndarray]) -> None:
-        """Tell policies that look ahead what a batch to come of a pass asks for, per node type."""
+        """Tell policies that look ahead the ids, per node type, that a coming batch of pass `number` will ask for."""
         with self._guard.lock:
             if number == self._current:
                 for key, cache in self.top.items():
                     cache.announce(ids[key])
 
     def submit(self, number: int, key: Any, ids: Any, allocate: Allocator, *, are_distinct: bool, **how: np.ndarray | None) -> RowsUnderWay:
-        """Begin to read rows of a type for a batch of a pass; passes have numbers from 1. `ids`, `how`: as the table takes them."""
+        """Begin to read rows of a type for a batch of pass `number` (from 1). `ids`, `how`: see `TieredTable.submit`."""
         with self._guard.lock:
             around = self.is_aside or number != self._current
             return self.tables[key].submit(ids, allocate, are_distinct=are_distinct, around=around, **how)
 
     def looked_at(self) -> list[NodeType]:
-        """Node types whose ids the host looks at: to decide, or to read."""
+        """Node types whose ids the host needs, to decide what to keep or to read."""
         return [key for key, table in self.tables.items() if isinstance(key, str) and not getattr(table, "is_asked_by_device", False)]
 
     def stats(self) -> dict[str, dict[str, Any]]:
-        """Name of a tier -> what it was asked for; names carry the type where there are several."""
+        """Name of a tier -> its counts; names begin with the type where there are several."""
         return {self._label(key) + name: one.as_dict() for key, table in self.tables.items() for name, one in table.stats().items()}
 
     def _label(self, key: Any) -> str:
-        """What goes before the name of a tier: its type; nothing where it is the only node type, or the only type that has a table."""
+        """The prefix of the name of a tier: its type; nothing where that is the only node type, or the only type that has a table."""
         others = [one for one in self.tables if isinstance(one, str) or isinstance(key, tuple)]
         return "" if others == [key] else f"{'/'.join(key) if isinstance(key, tuple) else key} "
 
@@ -143,7 +142,7 @@ class Caches:
 
     @property
     def devices(self) -> dict[str, str]:
-        """How rows reach a device, by what they are."""
+        """What rows are -> how a device reads them."""
         return {name: tier.describe() for name, tier in self._named().items() if isinstance(tier, PinnedTier)}
 
     @property
@@ -152,18 +151,18 @@ class Caches:
         return sum(tier.device_bytes for tier in (*self.tiers_of(CachedTier), *self.tiers_of(PinnedTier)))
 
     def most_disk_bytes(self, num_readers: int) -> int:
-        """What the buffers of disks may come to with so many threads that read rows; of lists, one reads for all."""
+        """Most bytes that buffers of disks may take with `num_readers` threads that read rows; one thread reads lists, for all."""
         of_lists = list(self.beneath.values())
         return sum(tier.most_bytes(1 if tier in of_lists else num_readers) for tier in self.disks.values())
 
     @property
     def lists(self) -> dict[EdgeType, Lists]:
-        """Where neighbour lists are read that do not come from a plain array."""
+        """Edge type -> where its neighbour lists are read, if not from a plain array."""
         adjacency = {} if self.graph is None else self.graph.adjacency
         return {e: csc.lists for e, csc in adjacency.items() if csc.lists is not None}
 
     def list_stats(self) -> dict[str, dict[str, Any]]:
-        """Name of a tier of neighbour lists -> what it was asked for; names carry the edge type where there are several."""
+        """Name of a tier of neighbour lists -> its counts; names begin with the edge type where there are several."""
         counted = {}
         for edge_type, lists in self.lists.items():
             label = "" if len(self.lists) == 1 else f"{'/'.join(edge_type)} "

@@ -1,9 +1,9 @@
-"""Batches on a device: what is drawn and gathered there, what follows it, and how it is handed to the user.
+"""Batches on a device: the CUDA streams on which they are made there, and how they are handed to the user.
 
-In: batches in the making, on any thread. Out: batches whole on the device. Invariant: the same bytes as on the CPU. A loader has two
-streams beside the user's: one for samples, which the processor waits for, and one for all that follows, the filling of caches
-too. An event stands behind each sample and each batch; the stream that goes on with it waits for that event, and the allocator is told, so
-that memory of a batch that was dropped is not used again before the work on it is over.
+In: batches in the making, on any thread. Out: batches that are all on the device. Invariant: the same bytes as on the CPU. A loader has two
+streams beside the user's: one for samples, which the CPU waits for, and one for all that follows, the filling of caches included. An event
+is recorded after each sample and each batch. The stream that goes on with it waits for that event, and the allocator is told of its use, so
+that the memory of a batch that was dropped is not used again before the work on it is over.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from penstock.plan import SAME, SHARED, Plan
 from penstock.store.tiers.pinned import move_tensor
 
 MOST_STEPS = 2
-"""Of the user's, that a device may have before it when the next batch is asked for: one under way, one behind it."""
+"""The user's steps that a device may still have to do when the next batch is asked for: one under way, one queued."""
 
 
 class Delivery:
-    """The last steps of a batch on a device. For batches that stay on the CPU nothing is asked of one, and nothing is waited for.
+    """The streams of a device, and the last steps of a batch on it. For batches that stay on the CPU all methods do nothing.
 
     Args:
         device: from `tensor_device`, the CPU under Triton's interpreter; None: batches stay where they are.
@@ -44,25 +44,25 @@ class Delivery:
             self._stream, self._samples = torch.cuda.Stream(device), torch.cuda.Stream(device, priority=-1)
 
     def drawing(self) -> AbstractContextManager[Any]:
-        """Within, what this thread asks of the device is asked on the stream of samples: short kernels, which overtake long reads."""
+        """Make the stream of samples current in the block: its short kernels overtake the long reads of the other stream."""
         return on_stream(self._samples)
 
     def end_drawing(self) -> None:
-        """Wait for all samples that were asked for: nobody else may, and they read the topology."""
+        """Wait for all samples that were asked for: perhaps nobody else does, and they read the topology."""
         if self._samples is not None:
             self._samples.synchronize()
 
     def working(self) -> AbstractContextManager[Any]:
-        """Within, what this thread asks of the device is asked on the stream of all else."""
+        """Make the stream of all else current in the block."""
         return on_stream(self._stream)
 
     def calling(self) -> Callable[[], AbstractContextManager[Any]]:
-        """Return what leads back, from within `working`, to the stream that is current now: the user's."""
+        """Return a context that, inside `working`, makes the stream that is current now, the user's, current again."""
         stream = None if self._stream is None else torch.cuda.current_stream(self._index)
         return lambda: on_stream(stream)
 
     def settle(self) -> None:
-        """Wait until the device has done all that was asked of it on any stream: what was set up is there for all of them."""
+        """Wait for all streams of the device, so that what was set up is visible to each of them."""
         if self._stream is not None:
             torch.cuda.synchronize(self.device)
 
@@ -75,7 +75,7 @@ class Delivery:
         def move(value: Any) -> Any:
             return move_tensor(value, device) if isinstance(value, torch.Tensor) else value
 
-        if type(batch) not in (Data, HeteroData):  # of the user's own, who may have a way of his own
+        if type(batch) not in (Data, HeteroData):  # a class of the user's, with a method of its own perhaps
             return batch.apply(move)
         for store in batch.stores:  # what `apply` does, five times as fast where nearly all are there
             for name, value in list(store.items()):
@@ -84,14 +84,14 @@ class Delivery:
         return batch
 
     def record(self) -> Any:
-        """Return what says that all asked for so far on the current stream is done; None where nothing is asked of a stream."""
+        """Return an event that follows all work so far on the current stream; None on the CPU."""
         return None if self._stream is None else torch.cuda.current_stream(self._index).record_event()
 
     def keep_up(self) -> None:
-        """Note what the user has asked for since his last batch, and wait until the device is at most `MOST_STEPS` of that behind.
+        """Wait until at most `MOST_STEPS` of the user's steps are left to do on the device; called when he asks for the next batch.
 
-        Nobody else waits for the rows or the user's steps. Without this, whoever asks faster than the device works has batch upon batch
-        made there: memory of a batch that he let go is not used again before his steps on it are over, however long their queue.
+        Nothing else waits for the rows or for his steps. Without this, a user who asks faster than the device works would have ever more
+        batches made there: the memory of a batch that he dropped is not used again before his steps on it are over.
         """
         if self._stream is not None:
             event = torch.cuda.Event(blocking=True)
@@ -101,7 +101,7 @@ class Delivery:
                 self._steps.popleft().synchronize()
 
     def hand_over(self, value: Any, event: Any) -> Any:
-        """Let the current stream wait for a batch or a sample, and the allocator for the current stream. Without an event, do nothing."""
+        """Have the current stream wait for the event of a batch or a sample, and tell the allocator of its use. Without one, do nothing."""
         if event is not None:
             stream = torch.cuda.current_stream(self._index)
             stream.wait_event(event)
@@ -110,7 +110,7 @@ class Delivery:
 
 
 def record_use(value: Any, stream: Any) -> None:
-    """Tell the allocator of all tensors in a batch, or in what a transform made of it, that a stream uses them."""
+    """Tell the allocator that a stream uses all tensors of a batch, or of what a transform made of it."""
     for tensor in tensors_of(value):
         if tensor.is_cuda:
             tensor.record_stream(stream)
@@ -145,7 +145,7 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
 
 
 def choose_device(device: Any, plan: Plan) -> Delivery:
-    """The last steps for a device that the user named, None for the CPU.
+    """Return the `Delivery` for a device that the user named, None for the CPU.
 
     Raises:
         UsageError, NotSupportedError: see `tensor_device`; a plan that does not go with the device.

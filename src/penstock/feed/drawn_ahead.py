@@ -1,7 +1,7 @@
-"""Samples that a device draws in the order of the batches: it draws the next one while the last one is gone on with.
+"""Samples that a device draws in the order of the batches: it draws the next one while the host works on the last one.
 
-In: a maker whose device draws, and the batches of a pass. Out: their first halves. Invariants: one is drawn ahead at a time, in memory that
-is used again for each; what goes wrong with a batch is raised where that batch is taken.
+In: a maker whose device draws, and the places of a pass. Out: samples. Invariants: one is drawn ahead at a time, in one workspace for all
+of them; an error is raised where the batch that it is about is taken.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class DrawnAhead:
     """Call `take` once per batch, in order; it is not safe from several threads at once.
 
     Args:
-        maker: its device draws.
-        places, order: the batches, see `BatchMaker.sample`.
+        maker: the maker, whose device draws.
+        places, order: of the batches, see `BatchMaker.sample`.
     """
 
     def __init__(self, maker: BatchMaker, places: Iterator[Place], order: Order) -> None:
@@ -45,7 +45,7 @@ class DrawnAhead:
         return sampled
 
     def _ask(self, place: Place) -> Callable[[], Sampled]:
-        """Ask for a sample. Returns what waits for it, or raises what went wrong."""
+        """Ask for a sample. Returns a function that waits for it, or raises what went wrong."""
         maker, clock = self._maker, StageClock("order")
         try:
             with located(clock, place.index):
@@ -62,7 +62,7 @@ class DrawnAhead:
 
 
 def _end(maker: BatchMaker, workspace: Any, pid: int) -> None:
-    """A pass is over, or was left: a sample may be under way, but in a forked child, which has no device."""
+    """End a pass that is over, or was left: a sample may be under way, except in a forked child, which has no device."""
     if os.getpid() == pid:
         maker.delivery.end_drawing()
     maker.give_back(workspace)

@@ -1,7 +1,7 @@
-"""One pass over the batches of an epoch: its order, and what each delivered batch is counted for.
+"""One pass over the batches of an epoch: its order, and the counting of what it delivers.
 
-In: a loader, which says where to begin. Out: batches, one after the other. Invariants: a pass has its own order, so that passes
-that overlap, or whose threads are still at work after they were left, do not meet; only the latest one moves the position of its loader.
+In: a loader, which says where to begin. Out: batches, one after the other. Invariants: a pass has its own order, so that passes which
+overlap, or whose threads are still at work after the user left them, do not interfere; only the latest one moves the loader's position.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Position:
-    """Where a pass is. A loader has that of its latest one, or of the one to come.
+    """Where a pass is. A loader has the position of its latest pass, or of the one to come.
 
     Attributes:
         epoch: of the pass.
-        delivered: batches of it, of this rank.
-        is_fresh: no pass has begun from here.
-        is_over: the pass is through.
+        delivered: batches of this rank delivered in it.
+        is_fresh: no pass has begun from here yet.
+        is_over: the pass has delivered its last batch.
         sequence: digest of what the user's sampler gave for this epoch.
     """
 
@@ -42,11 +42,13 @@ class Position:
 
 
 class Epoch:
-    """One pass over the batches of one epoch: that which is the loader's next one when its first batch is asked for, as of torch's, whose
-    samplers are read then. What asks for an iterator only, to see whether there is one, changes nothing.
+    """One pass over the batches of one epoch.
+
+    It begins when its first batch is asked for, with whatever is the loader's next epoch then; torch's loaders read their samplers then,
+    too. So asking for an iterator and leaving it changes nothing.
 
     Args:
-        loader: whose.
+        loader: the loader.
     Attributes:
         stream: where its batches come from; None before it has begun.
     """
@@ -61,23 +63,23 @@ class Epoch:
         """Begin, where the loader stands now."""
         loader = self._loader
         if loader._caches.fitted is not None:
-            let_go_of_libraries()  # what was read of them to load kernels
+            let_go_of_libraries()  # pages of them that were read to load kernels
             give_back_freed_memory()
-        at, going = loader._at, loader._going
+        at, stream = loader._at, loader._running
         self._at = at = replace(at) if at.is_fresh else Position(at.epoch + 1)
-        if going is None or not going.stands_at(at.epoch, at.delivered, loader):
-            with located(StageClock("order"), at.delivered * loader.num_ranks + loader.rank):  # before anything is begun: it may fail
+        if stream is None or not stream.stands_at(at.epoch, at.delivered, loader):
+            with located(StageClock("order"), at.delivered * loader.num_ranks + loader.rank):  # first of all, since it may fail
                 order = self._begin_order()
-            going = BatchStream(loader, order, at.epoch, at.delivered)
-        self._next, self._stop = at.delivered, going.per_epoch
+            stream = BatchStream(loader, order, at.epoch, at.delivered)
+        self._next, self._stop = at.delivered, stream.per_epoch
         self._recording = Recording(at.epoch, at.delivered, len(loader))
-        loader._going = going if loader._non_stop else None
+        loader._running = stream if loader._non_stop else None
         loader._at = at  # at once: another thread may ask for the state
-        self.stream = going
+        self.stream = stream
         at.is_fresh = False  # last: who is interrupted before this begins here again
 
     def _begin_order(self) -> Order:
-        """The order of this pass: a sampler of the user's is read now, once."""
+        """Return the order of this pass. A sampler of the user's is read here, once per pass."""
         loader, order, at = self._loader, self._loader._maker.order, self._at
         if not isinstance(order, GivenOrder):
             return order
@@ -110,9 +112,11 @@ class Epoch:
         except StopIteration:
             raise
         except BaseException as error:
-            if self.stream is None:  # it may be asked again
+            if self.stream is None:  # nothing has begun: the user may ask again
                 raise
-            if self._is_transformed and isinstance(error, Exception):  # by the user, who may go on with the next batch
+            if self._is_transformed and isinstance(
+                error, Exception
+            ):  # an error of the user's transform, after which he may go on with the next batch
                 self._next += 1  # and until he does, a state stands before this one
                 raise
             self._has_failed = True  # the batches after it would be counted wrong

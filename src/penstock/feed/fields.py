@@ -21,16 +21,16 @@ from penstock.records import EDGE, NODE, Allocator, EdgeType, NodeType
 from penstock.store.tiers.disk_files import address_of
 
 _AS_INTEGERS = {torch.bfloat16: torch.int16}
-"""dtypes that NumPy lacks travel as integers of their size."""
+"""Types that NumPy lacks -> integers of the same size, as which their rows are moved."""
 
 _NOT_OF_NUMPY = {torch.complex32, *(value for name, value in vars(torch).items() if name.startswith("float8_"))}
-"""Rarer ones that it lacks are cut by PyG."""
+"""Rarer types that NumPy lacks, whose rows PyG selects."""
 
 ROW_PTR = "row_ptr"
 
 
 def row_ptr_is_taken() -> InputError:
-    """What to raise where an attribute has that name."""
+    """Return the error for an attribute of that name."""
     what = f"{ROW_PTR} is what a batch calls the places where the edges of each node begin"
     return InputError(f"{what}: rename this field, or delete it from a batch that was cut")
 
@@ -61,8 +61,8 @@ class TensorRows:
 
     @property
     def state(self) -> tuple[Any, ...]:
-        """Another one where the rows are exchanged, or a tensor is written to; not by way of its `data`, or of an array of NumPy."""
-        address = address_of(self.array) if self.array.nbytes else 0  # of nothing, it is another one each time
+        """Changes when the rows are exchanged or the tensor is written to, unless through its `data` or by NumPy."""
+        address = address_of(self.array) if self.array.nbytes else 0  # an empty array has another address each time
         return address, self.array.shape, self.array.dtype, self._dtype, self._version
 
     def gather(self, ids: np.ndarray, allocate: Allocator, num_threads: int = 1, hops: np.ndarray | None = None) -> torch.Tensor:
@@ -80,7 +80,7 @@ class TensorRows:
 
 
 class SelectedRows:
-    """Anything that PyG can index."""
+    """Rows of anything that PyG can index."""
 
     row_bytes = 0
 
@@ -117,7 +117,7 @@ class Field:
 
 
 def refuse_learned(fields: Iterable[Field]) -> None:
-    """Raise where a value wants gradients: who reads ahead of the training step would read its rows as they were before."""
+    """Raise where a field wants gradients: threads that read ahead of the training step would read rows before it updates them."""
     for field in fields:
         if getattr(field.source, "is_learned", False):
             raise UsageError(
@@ -127,7 +127,7 @@ def refuse_learned(fields: Iterable[Field]) -> None:
 
 
 def states_of(node_fields: Iterable[Field], edge_fields: Iterable[Field]) -> dict[tuple[Any, str], tuple[Any, ...]]:
-    """(type, name) of each field that is an array -> its state; the only types are `NODE` and `EDGE`."""
+    """(type, name) of each field that is an array -> its `state`; in a homogeneous graph the types are `NODE` and `EDGE`."""
     return {
         (one.key or only, one.name): one.source.state
         for only, fields in ((NODE, node_fields), (EDGE, edge_fields))

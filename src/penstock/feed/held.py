@@ -1,6 +1,6 @@
-"""Samples held ahead, in half the memory or less: as bytes, in the form in which samples travel between processes.
+"""Samples held ahead, packed into half the memory or less: as bytes, in the form in which samples travel between processes.
 
-In: a subgraph as sampled. Out: the same, smaller, and back again, bit for bit. What a user's transform has touched is held as it is.
+In: a subgraph as sampled. Out: its packed form, and the subgraph again, bit for bit. What a user's transform has touched is held as it is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.sample.factored.wire import Packed, unpack
 
 
 def hold(subgraph: Subgraph, graph: Graph, allocate: Allocator) -> np.ndarray | Subgraph:
-    """Make a subgraph smaller: uint8[n], see `Packed`; one that is not as the sampler makes them stays."""
+    """Pack a subgraph: uint8[n], see `Packed`. One that is not as the sampler makes them is returned as it is."""
     edges: dict[EdgeType, SampledEdges] = {}
     for edge_type, one in subgraph.edges.items():
         if one.row_ptr is None or one.positions is None or one.original is not None:
@@ -29,7 +29,7 @@ def hold(subgraph: Subgraph, graph: Graph, allocate: Allocator) -> np.ndarray | 
 
 
 def release(held: np.ndarray | Subgraph, graph: Graph, allocate: Allocator) -> Subgraph:
-    """Make it whole again."""
+    """Unpack it, into memory from `allocate`."""
     if isinstance(held, Subgraph):
         return held
     subgraph = subgraph_of(unpack(held, graph, disjoint=False, allocate=allocate))

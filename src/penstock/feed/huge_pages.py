@@ -1,7 +1,7 @@
 """Which maps of a loader are moved into huge pages, and when: beside the batches, once it is seen that there will be many.
 
-In: the arrays that batches are read from. Out: nothing but time: batches are the same, bit for bit. Invariant: all that is moved takes at
-most `SHARE` of the memory that is free at that moment; the topology comes first, for it is read most.
+In: the arrays that batches are read from. Out: the same batches, bit for bit, in less time. Invariant: all that is moved takes at most
+`SHARE` of the memory that is free at that moment; the topology comes first, since it is read most.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from penstock.store.process_memory import free_bytes
 SHARE = 1 / 8
 """Of the free memory: other processes on the machine may do the same."""
 AFTER_BATCHES = 8
-"""Batches delivered before anything is moved: whoever looks at a few does not wait for it."""
+"""Batches delivered before anything is moved, so that whoever looks at a few batches does not pay for it."""
 
 
 class HugePages:
     """Moves maps, in a thread that ends with its work or with the loader.
 
     Args:
-        arrays: returns what batches are read from, the most important first.
+        arrays: returns the arrays that batches are read from, the most important first.
         owner: the loader.
     Attributes:
-        num_bytes: moved so far.
-        is_moving: some are being moved.
+        num_bytes: bytes moved so far.
+        is_moving: whether the thread is at work.
     """
 
     def __init__(self, arrays: Callable[[], Iterable[np.ndarray]], owner: object) -> None:
@@ -41,7 +41,7 @@ class HugePages:
         weakref.finalize(owner, self._is_over.set)
 
     def batch_delivered(self) -> None:
-        """Count a batch; the thread is started when there were some."""
+        """Count a batch; starts the thread at batch number `AFTER_BATCHES`."""
         self._num_batches += 1
         if self._num_batches == AFTER_BATCHES and are_available():
             arrays = [array for array in self._arrays() if can_move(array)]

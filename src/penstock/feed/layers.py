@@ -4,10 +4,10 @@ In: a batch from `NeighborLoader`. Out: one `Layer` per hop, first the one next 
 `(x, x[:num_dst])` and `layer.adj_t()` gives, for the seeds, what the whole `edge_index` gives, at a fraction of the work: no node is
 computed that no later layer reads, and no message is written to memory.
 
-It costs nothing: the sampler groups edges by destination and orders destinations by hop, so every layer is a prefix of the batch. That
-holds of the edges as they came, so a batch remembers them (`note_edges`): where they are the same tensors, nothing is looked at; copies,
-on a device for instance, are compared; edges that a transform has changed are refused. Who has the edges and not the batch, as a layer in
-a model, asks `hops_of`.
+It costs nothing: the sampler groups edges by destination and orders destinations by hop, so every layer is a prefix of the batch. That is
+true of the edges as the loader made them, so a batch remembers those (`note_edges`): the same tensors need no check; copies, on a device
+for instance, are compared; edges that a transform has changed are refused. A layer inside a model, which has the edges and not the batch,
+asks `hops_of`.
 
     for conv, layer in zip(convs, penstock.layers(batch), strict=True):
         x = conv((x, x[: layer.num_dst]), layer.adj_t()).relu()
@@ -28,7 +28,7 @@ from penstock.errors import MissingFieldError, UsageError
 from penstock.records import EdgeType, NodeType
 
 _ones: dict[tuple[torch.device, int, torch.dtype], torch.Tensor] = {}
-"""By device, stream and dtype: they are written on one, and another would not wait for that."""
+"""(device, stream, dtype) -> ones. By stream, since another stream would not wait until they are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,8 @@ class Layer:
 
     Attributes:
         num_src, num_dst: rows that go in and come out; destination i is source i.
-        row_ptr: int64[num_dst + 1]. sources: int64[num_edges]. The edges into destination i are `sources[row_ptr[i]:row_ptr[i + 1]]`.
+        row_ptr: int64[num_dst + 1]; the edges into destination i are `row_ptr[i]:row_ptr[i + 1]`.
+        sources: int64[num_edges], the source of each edge.
         edge_index: int64[2, num_edges], the same edges as a list, for layers that want one (attention).
         edge_ids: int64[num_edges], the batch's `e_id`, or None.
     """
@@ -82,12 +83,12 @@ class Layer:
 
 
 def ones_in_use() -> list[torch.Tensor]:
-    """What `Layer.adj_t` takes for weights where it is given none. Larger ones may come in their place: who reads on holds them."""
+    """The ones that `Layer.adj_t` takes as weights by default. Larger ones may replace them: keep a reference to those in use."""
     return list(_ones.values())
 
 
 def has_weights(adj_t: torch.Tensor) -> bool:
-    """Whether `Layer.adj_t` was given values; without, they are ones, known by their place."""
+    """Whether `Layer.adj_t` was given values: else they are the shared ones, which are known by their address."""
     address = adj_t.values().data_ptr()
     return all(ones.data_ptr() != address for ones in _ones.values())
 
@@ -97,10 +98,10 @@ class Hops:
     """How the edges of one type of a batch fall into hops.
 
     Attributes:
-        num_src, num_dst: nodes known after each hop, seeds first, of the types of the sources and destinations.
-        num_edges: of each hop, which come one after another.
-        row_ptr: int64[num_dst[-2] + 1], or more.
-        num_writes: how often the edges had been written to in place.
+        num_src, num_dst: nodes known after each hop, seeds first, of the types of sources and destinations.
+        num_edges: edges of each hop; hops follow each other.
+        row_ptr: int64[>= num_dst[-2] + 1].
+        num_writes: how often the edges had been written to in place (torch's version counter).
     """
 
     num_src: tuple[int, ...]
@@ -110,16 +111,16 @@ class Hops:
     num_writes: int
 
     def layer(self, edge_index: torch.Tensor, num_hops: int, edge_ids: torch.Tensor | None = None) -> Layer:
-        """What the layer needs that has so many hops, its own and those of the layers after it."""
+        """Return the `Layer` from which the seeds are `num_hops` hops away: its own hop, and one for each later layer."""
         num_src, num_dst, num_edges = self.num_src[num_hops], self.num_dst[num_hops - 1], sum(self.num_edges[:num_hops])
         row_ptr, edge_index = self.row_ptr[: num_dst + 1], edge_index[:, :num_edges]
         return Layer(num_src, num_dst, row_ptr, edge_index[0], edge_index, None if edge_ids is None else edge_ids[:num_edges])
 
 
 _hops: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-"""Of the edges of batches that are there."""
+"""`edge_index` of a batch -> its `Hops`, while the tensor lives."""
 _copies: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-"""Of copies of them: (whose, their hops)."""
+"""Copy of an `edge_index` -> (reference to the original, `Hops`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ class TypedLayer:
     """What one layer of a model over typed graphs needs.
 
     Attributes:
-        num_src, num_dst: rows per node type that go in and come out.
+        num_src, num_dst: node type -> rows that go in and come out.
         edges: edge type -> its edges.
     """
 
@@ -148,8 +149,8 @@ def layers(batch: Data | HeteroData) -> list[Layer] | list[TypedLayer]:
     Returns:
         list[Layer] for `Data`, list[TypedLayer] for `HeteroData`.
     Raises:
-        MissingFieldError: a batch of something else, or not directional.
-        UsageError: its edges were changed since the loader made it.
+        MissingFieldError: not a batch of such a loader.
+        UsageError: the edges were changed after the loader made the batch.
     """
     if not isinstance(batch, (Data, HeteroData)):
         raise UsageError(f"layers takes a batch (Data or HeteroData), got {type(batch).__name__}")
@@ -171,12 +172,12 @@ def layers(batch: Data | HeteroData) -> list[Layer] | list[TypedLayer]:
 
 
 def hops_of(edge_index: torch.Tensor, num_src: int, num_dst: int) -> Hops | None:
-    """Tell how edges fall into hops; None for those that no loader made. num_src, num_dst: nodes known after hops of theirs.
+    """Return how edges fall into hops; None for edges that no loader made. num_src, num_dst: numbers of nodes known after some of the hops.
 
-    Copies, on a device for instance, are found while their batch is there: they are compared with its edges, once.
+    Copies of the edges of a batch, on a device for instance, are recognised while the batch lives, by comparing them once.
 
     Raises:
-        UsageError: they were written to since.
+        UsageError: the edges were written to since.
     """
     hops = _hops.get(edge_index) or _copied(edge_index, num_src, num_dst)
     if hops is None:
@@ -193,11 +194,11 @@ def row_ptr_of(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def _copied(edge_index: torch.Tensor, num_src: int, num_dst: int) -> Hops | None:
-    """Hops of the edges of a batch that these are equal to. Where there are none, any batch's will do that has such numbers of nodes."""
+    """Return the hops of a batch with equal edges. If there are no edges, those of any batch with such numbers of nodes."""
     known = _copies.get(edge_index)
     if known is not None and known[0]() is not None:
         return known[1]
-    noted = [(reference(), hops) for reference, hops in list(_hops.data.items())]  # at once: threads note theirs meanwhile
+    noted = [(reference(), hops) for reference, hops in list(_hops.data.items())]  # copied first: threads add to it meanwhile
     found = [
         (edges, hops)
         for edges, hops in noted
@@ -214,7 +215,7 @@ def _copied(edge_index: torch.Tensor, num_src: int, num_dst: int) -> Hops | None
 
 
 def note_edges(batch: Data | HeteroData) -> None:
-    """Have a batch remember the edges that it was made with: (edge_index, row_ptr, how often which tensor was written to in place)."""
+    """Have a batch remember the edges that it was made with: (edge_index, row_ptr, (id of edge_index, its version counter))."""
     for store in batch.edge_stores:
         if store.get("row_ptr") is not None:
             store._made_with = store.edge_index, store.row_ptr, (id(store.edge_index), _num_writes(store.edge_index))

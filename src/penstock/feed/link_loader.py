@@ -1,7 +1,7 @@
 """`LinkNeighborLoader`: PyG's loader of links, argument for argument.
 
-In: a graph and a set of links. Out: PyG batches that sample around both ends of each link, and say where these are. Invariant: batch i of
-epoch e is a pure function of (graph, links, configuration, seed, e, i), its negative links too.
+In: a graph and a set of links. Out: PyG batches of the neighbourhoods of both ends of each link, which say where these ends are. Invariant:
+batch i of epoch e, negative links included, is a pure function of (graph, links, configuration, seed, e, i).
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ class LinkNeighborLoader(Loader):
     """Mini-batches of the neighbourhoods of links. A drop-in for `torch_geometric.loader.LinkNeighborLoader`.
 
     Args:
-        data, num_neighbors: as of `NeighborLoader`, and so is all that is not named here; `batch_size` counts links.
+        data, num_neighbors, and all arguments that are not named here: as of `NeighborLoader`; `batch_size` counts links.
         edge_label_index: the links: int[2, n]; None for all edges. For typed graphs an edge type (all its edges), or (edge type, links).
-        edge_label: [n, ...], what the batch's `edge_label` says of each; or, of all edges, the name of a field of theirs, as in a batch. It
-            is read for the links of a batch; with binary negatives it goes up by 1, whatever it is.
-        edge_label_time: int64[n], when each looks at the graph; goes with `time_attr`.
-        neg_sampling: PyG's `NegativeSampling`, or a mode, a dict or a tuple for one. "binary": `amount` pairs of random nodes a link, of
-            label 0 in the batch. "triplet": `amount` random targets for the source of each link.
-        neg_sampling_ratio: of binary negatives; the older way to say so.
-        exclude_positives: a negative is no edge of the type of the links, at whatever time, nor one of the links of the loader. What cannot
-            be found is counted (`num_false_negatives`). False: any pair may come, as in PyG.
-        exclude_links: "self": edges of the sample that are links of the batch are left out; "reverse": and edges that run the other way, of
-            the same type or of that named "rev_..."; or the edge types to leave out of, in any direction that goes with the links. They are
-            counted (`num_excluded_edges`). None: edges stay, as in PyG.
-        input_id: int64[n], what the batches' `input_id` says of each link; default: its position, of all edges of a store `e_id`.
+        edge_label: [n, ...], the `edge_label` of each link in its batch; or, where the links are all edges, the name of an edge field,
+            which is read batch by batch, and goes up by 1 with binary negatives, whatever its values.
+        edge_label_time: int64[n], the time of each link: no edge of its tree is later. Goes with `time_attr`.
+        neg_sampling: PyG's `NegativeSampling`, or a mode, a dict or a tuple for one. "binary": `amount` pairs of random nodes per link,
+            with label 0 in the batch. "triplet": `amount` random targets for the source of each link.
+        neg_sampling_ratio: number of binary negatives per link; PyG's older way to ask for them.
+        exclude_positives: no negative is an edge of the type of the links, of any time, or one of the loader's links. Negatives
+            for which no such pair was found are counted (`num_false_negatives`). False: any pair may come, as in PyG.
+        exclude_links: "self": edges of the sample that are links of the batch are left out; "reverse": also edges that run the other way,
+            of the same type or of the type named "rev_..."; or the edge types to leave them out of, in any direction that fits the links.
+            They are counted (`num_excluded_edges`). None: edges stay, as in PyG.
+        input_id: int64[n], the `input_id` of each link in its batch; default: its position, or, where the links are all edges of a store,
+            `e_id`.
     Raises:
         UsageError, InputError, NotSupportedError: at construction, for anything that cannot work.
     """

@@ -1,7 +1,7 @@
-"""Links as seeds: pairs of nodes that a batch asks about, with their labels, times and negatives, told as PyG's LinkNeighborLoader does.
+"""Links as seeds: pairs of nodes, with labels, times and negatives, in the form that PyG's LinkNeighborLoader gives them.
 
-In: positions in a set of links, and the place of a batch. Out: the nodes at their ends to sample from, and where those are in the batch.
-Invariants: a pure function of these; unless trees are disjoint, each node is there once, however many links end in it.
+In: positions in a set of links, and (seed, epoch, batch). Out: the nodes at their ends, to sample from, and their places in the batch.
+Invariants: a pure function of these; unless trees are disjoint, each node is a seed once, however many links end in it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.kernels.links import cpu
 from penstock.partition import Book, EdgesByPlace
 from penstock.records import CSC, EdgeType, NodeType, Sample, SampledEdges, check_neighbors
 from penstock.sample.negatives import Candidates, Negatives
-from penstock.sample.seeds import Begun
+from penstock.sample.seeds import BatchSeeds
 from penstock.store.tiers import Elements
 from penstock.store.tiers.pinned import to_device
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from penstock.sample.device_sample import DeviceSample
 
 BLOCK = 1 << 22
-"""Edges of a store that are looked at at once."""
+"""Edges of a store that are read at a time."""
 COUNTS = FALSE_NEGATIVES, EXCLUDED_EDGES = "num_false_negatives", "num_excluded_edges"
-"""What a batch says it has counted."""
+"""Attributes of batches: counts of negatives that may be edges, and of edges left out."""
 
 
 class Ends(Protocol):
@@ -42,19 +42,19 @@ class Ends(Protocol):
         ...
 
     def targets_of(self, numbers: np.ndarray) -> np.ndarray:
-        """The latter alone."""
+        """The targets alone."""
         ...
 
     def by_place(self, book: Book) -> Any:
-        """int[len]: their numbers in the order of their targets' places."""
+        """int[len]: the numbers of the links, sorted by the places of their targets."""
         ...
 
     def count(self, sources: np.ndarray, targets: np.ndarray) -> None:
-        """Add to int64[num_nodes] of either end's type how many links each node has there; both may be the same array."""
+        """Add to int64[num_nodes] of the types of either end the number of links of each node; both may be the same array."""
         ...
 
     def fingerprint(self, of: Callable[[np.ndarray], str]) -> str:
-        """What tells them from others."""
+        """A text that differs for other links."""
         ...
 
 
@@ -92,12 +92,12 @@ class GivenEnds:
 
 @dataclass(frozen=True, slots=True)
 class EdgeEnds:
-    """All edges of a type of a graph, by their position in it: nothing is copied.
+    """All edges of an edge type, by position; nothing is copied.
 
     Attributes:
-        edge_type, csc: theirs.
-        num_sources: nodes of the type that they begin at.
-        sources: int[num_edges], the neighbours of the lists, which may be elsewhere.
+        edge_type, csc: the type, and its lists.
+        num_sources: number of nodes of the source type.
+        sources: int[num_edges], the neighbours in the lists, or elements that other processes have.
     """
 
     edge_type: EdgeType
@@ -142,12 +142,12 @@ class EdgeEnds:
 
 @dataclass(frozen=True, slots=True)
 class FieldLabels:
-    """Labels that are a field of the edges that the links are, read for the links of a batch.
+    """Labels in an edge field, where the links are edges; they are read for each batch.
 
     Attributes:
         name: of the field.
         read: int64[n] numbers of links -> [n, ...].
-        leave_room: they go up by 1, whatever they are, for 0 says negative.
+        leave_room: add 1 to each, since 0 is the label of negatives.
     """
 
     name: str
@@ -160,7 +160,7 @@ class FieldLabels:
 
 
 @dataclass(slots=True)
-class BegunLinks(Begun):
+class BatchLinks(BatchSeeds):
     """What a batch of links begins from.
 
     Attributes:
@@ -175,15 +175,15 @@ class LinkSeeds:
     """A set of links of one edge type.
 
     Attributes:
-        edge_type: theirs; it need not be one of the graph.
-        ends: theirs.
+        edge_type: their type, which need not be one of the graph's.
+        ends: the nodes that they join.
         disjoint: every end gets a tree of its own.
-        labels: [n, ...], or a field of the edges that the links are, or None.
-        input_ids: int[n] or None: what the batch's `input_id` says; None for the position in the set.
-        times: int64[n], when each looks at the graph, where samples are by time; else None.
-        is_strict: what came at that very time is too late.
-        negatives: how negative links are drawn, if they are.
-        left_out: (edge type, whether its edges run the other way): edges like those links are taken out of the sample.
+        labels: [n, ...], or an edge field, or None.
+        input_ids: int[n], the `input_id` of each in its batch; None: the position in the set.
+        times: int64[n], the time of each, where samples are by time; else None.
+        is_strict: edges of that very time are too late.
+        negatives: how negative links are drawn; None: none are.
+        left_out: (edge type, whether its edges run the other way), for types from which the links of a batch are left out.
     """
 
     edge_type: EdgeType
@@ -198,7 +198,7 @@ class LinkSeeds:
 
     @property
     def node_types(self) -> tuple[NodeType, ...]:
-        """Of the ends."""
+        """Types of the ends."""
         return tuple(dict.fromkeys((self.edge_type[0], self.edge_type[2])))
 
     @property
@@ -209,7 +209,7 @@ class LinkSeeds:
     def __len__(self) -> int:
         return len(self.ends)
 
-    def at(self, positions: np.ndarray, *, seed: int, epoch: int, batch: int) -> BegunLinks:
+    def at(self, positions: np.ndarray, *, seed: int, epoch: int, batch: int) -> BatchLinks:
         """The ends of the links at these positions, and of negatives drawn for them."""
         sources, targets = self.ends.at(positions)
         left_out = self._like(np.stack([sources, targets]))
@@ -230,7 +230,7 @@ class LinkSeeds:
             until = times - self.is_strict
             moments = self._by_type(until[of_sources], until[of_targets])
         told: tuple[Any, ...] = self._told(positions, first, second, None if times is None else times[of_sources])
-        return BegunLinks(nodes, moments, (input_id, *told), notes, left_out, owners)
+        return BatchLinks(nodes, moments, (input_id, *told), notes, left_out, owners)
 
     def _like(self, links: np.ndarray) -> dict[EdgeType, np.ndarray]:
         """The edges to leave out that are like int64[2, n] links."""
@@ -273,12 +273,12 @@ class LinkSeeds:
         return self.edge_type[2], self.ends.targets_of(np.arange(len(self)))
 
     def by_place(self, books: Mapping[NodeType, Book]) -> tuple[Any, Book]:
-        """Of the targets."""
+        """Positions in the order of the targets' places."""
         book = books[self.edge_type[2]]
         return self.ends.by_place(book), book
 
     def share(self, batch_size: int, num_nodes: Mapping[NodeType, int]) -> dict[NodeType, np.ndarray]:
-        """By how many links a node has, and how likely negatives are to hit it."""
+        """By the number of links of a node, and the probability that a negative has it."""
         counts = {node_type: np.zeros(num_nodes[node_type], np.int64) for node_type in self.node_types}
         self.ends.count(counts[self.edge_type[0]], counts[self.edge_type[2]])
         missed = 1.0 - min(1.0, batch_size / max(1, len(self)))  # a link, by a batch
@@ -290,21 +290,21 @@ class LinkSeeds:
                     avoided[node_type] *= (1.0 - _chances(candidates)) ** drawn
         return {node_type: np.subtract(1.0, each, out=each) for node_type, each in avoided.items()}
 
-    def finish(self, sample: Sample | DeviceSample, begun: Begun) -> None:
+    def finish(self, sample: Sample | DeviceSample, seeds: BatchSeeds) -> None:
         """Number trees by the links that they belong to; the sampler does so by the ends."""
-        assert isinstance(begun, BegunLinks)
-        owners: Any = begun.owners
+        assert isinstance(seeds, BatchLinks)
+        owners: Any = seeds.owners
         all_trees: dict[NodeType, Any] = sample.trees or {}
         for node_type, trees in all_trees.items():
             if isinstance(trees, torch.Tensor) and isinstance(owners, np.ndarray):
                 owners = to_device(owners, trees.device)
             all_trees[node_type] = owners[trees]
 
-    def mark(self, store_of: Callable[[NodeType | EdgeType], Any], begun: Begun) -> None:
+    def mark(self, store_of: Callable[[NodeType | EdgeType], Any], seeds: BatchSeeds) -> None:
         """`edge_label_index`, `edge_label`, `edge_label_time`; of triplets `src_index`, `dst_pos_index`, `dst_neg_index`, `seed_time`."""
-        of_links, (input_id, *told) = store_of(self.edge_type), begun.metadata
+        of_links, (input_id, *told) = store_of(self.edge_type), seeds.metadata
         of_links.input_id = input_id
-        for name, value in begun.notes.items():
+        for name, value in seeds.notes.items():
             of_links[name] = value
         if not self.is_triplet:
             of_links.edge_label_index, of_links.edge_label, of_links.edge_label_time = told

@@ -1,4 +1,4 @@
-"""`Loader`: what loaders of nodes and of links have in common, all but their seeds, over the house's pipeline.
+"""`Loader`: what the loaders of nodes and of links share: everything but the choice of the seeds.
 
 In: a graph and a set of seeds. Out: PyG batches, seeds first. Invariant: batch i of epoch e is a pure function of (graph, seeds,
 configuration, seed, e, i); thread count and look-ahead change nothing but the time.
@@ -40,10 +40,13 @@ from penstock.feed.arguments import (
 )
 from penstock.feed.delivery import choose_device
 from penstock.feed.epoch import Epoch, Position
+from penstock.feed.epoch_sampler import EpochSampler
 from penstock.feed.fit import check_room, read_apart
+from penstock.feed.fit.memory import Bound
 from penstock.feed.huge_pages import HugePages, read_at_random
 from penstock.feed.inputs import open_input
-from penstock.feed.options import choose_seed, read_options, samples_ahead
+from penstock.feed.maker import BatchMaker
+from penstock.feed.options import LoaderOptions, choose_seed, read_options, samples_ahead
 from penstock.feed.padding import Padding, choose_padding
 from penstock.feed.setup import CacheToCome, check_shards, choose_drawing, fill_caches, make_maker
 from penstock.feed.stages import locate
@@ -51,8 +54,7 @@ from penstock.feed.state import check_state, make_state
 from penstock.feed.stats import LoaderStats
 from penstock.feed.stream import BatchStream
 from penstock.feed.timeline import Recording
-from penstock.feed.told import ToldOfEpochs
-from penstock.feed.verify import PlainMaker, apart, compare
+from penstock.feed.verify import PlainMaker, compare
 from penstock.gather import Seat, TieredTable
 from penstock.order import GivenOrder, Order, SequentialOrder
 from penstock.plan import Plan, make_plan
@@ -65,16 +67,16 @@ from penstock.threads import Guard, Threads
 
 Batch = Data | HeteroData
 
-OF_CALLS = (1 << 64) - 1
-"""An epoch that no pass has: its draws are those of single calls."""
+EPOCH_OF_CALLS = (1 << 64) - 1
+"""The epoch under which `loader(index)` draws; no pass ever reaches it."""
 
 
 class Loader:
-    """Mini-batches of sampled neighbourhoods; `choose` says from which seeds, the other arguments are as of `NeighborLoader`, which has
-    their defaults."""
+    """Mini-batches of sampled neighbourhoods. `choose` makes the set of seeds; the other arguments are those of `NeighborLoader`, which
+    documents them and has their defaults."""
 
     _ranks_wait = True
-    """Whether ranks may wait for each other in each step, so that they need equally many batches."""
+    """Whether ranks may wait for each other in each step, in which case they need equally many batches."""
 
     def __init__(
         self,
@@ -153,51 +155,62 @@ class Loader:
         )
         self._non_stop = check_non_stop(non_stop, self._maker.order)
         self._maker.padding = choose_padding(pad, self._maker)
-        of_seeds = self._maker.seeds.describe(fingerprint)
-        if seed is None:
-            warn_of_the_same_again(self.seed, self._maker.describe(), of_seeds, shuffle=self._options.shuffle)
-        if self.num_ranks == 1 and self._options.shuffle:
-            warn_of_equal_ranks(of_seeds)
-        self._num_batches = self._count_batches(self._maker.order, self.num_ranks)
-        is_said = self._ranks_wait and self.rank == 0
-        check_batches(
-            self._num_batches, len(self._maker.seeds), self.batch_size, self.num_ranks, drop_last=self._options.drop_last, is_said=is_said
-        )
+        self._num_batches = self._count_epoch(is_seed_given=seed is not None)
         self._drawing = choose_drawing(plan, self._maker)
         tables = {**self._maker.source.tables(), **(tables or {})}
-        plainly = apart(self._maker)
+        plain = self._maker.with_own_memory(transform=None)  # before anything is put elsewhere
         self._caches = fill_caches(plan, self._maker, self._options, self._drawing, tables, step, shards)
-        self._plainly = PlainMaker(plainly, self._caches.only(tables))
+        self._plain_maker = PlainMaker(plain, self._caches.only(tables))
         self._cache_to_come = CacheToCome(plan, self._maker, self._caches) if plan.is_device_cache_found else None
-        self._bound = None
-        if self._caches.fitted is None:
-            in_flight = self._options.under_way(is_read_ahead=plan.is_read_ahead)
-            self._options = dataclasses.replace(self._options, max_in_flight=in_flight)
-            files = [] if delivery.device is not None else read_at_random(plan, self._maker)
-            if step is not None and delivery.device is None:
-                tried = dataclasses.replace(plainly, transform=self._maker.transform)
-                self._bound = check_room(
-                    tried, self._plainly.caches, num_threads=self._options.num_workers, max_in_flight=in_flight, step=step,
-                    num_here=processes_here(self.num_ranks), files=files,
-                )  # fmt: skip
-            elif (left := free_in_container()) is not None:
-                read_apart(files, left)
-        else:
-            fitted = self._caches.fitted
-            self._bound = fitted.bound
-            self._options = dataclasses.replace(self._options, num_workers=fitted.num_workers, max_in_flight=fitted.max_in_flight)
-        self._sampling = dataclasses.replace(self._options, max_in_flight=max(1, samples_ahead(plan, self._options.num_workers)))
-        self._workers, self._samplers = (Threads(self._options.num_workers, "penstock") for _ in range(2))
+        self._options, self._bound = self._fit_to_memory(plan, plain, step)
+        self._sampling_options = dataclasses.replace(self._options, max_in_flight=max(1, samples_ahead(plan, self._options.num_workers)))
+        self._workers, self._sampling_threads = (Threads(self._options.num_workers, "penstock") for _ in range(2))
         may_move = plan.huge_pages and plan.host_memory is None and self._bound is None
         self._huge_pages = HugePages(partial(read_at_random, plan, self._maker) if may_move else tuple, self)
         self._stats = LoaderStats()
         self._recording: Recording | None = None
-        self._going: BatchStream | None = None
+        self._running: BatchStream | None = None
         self._configuration: dict[str, Any] | None = None
         self._at, self._calls, self._beginning = Position(), itertools.count(), Guard()
 
+    def _count_epoch(self, *, is_seed_given: bool) -> int:
+        """Count the batches of an epoch, over all ranks. Refuses what makes none, and warns of loaders that would give the same ones."""
+        maker, options = self._maker, self._options
+        of_seeds = maker.seeds.describe(fingerprint)
+        if not is_seed_given:
+            warn_of_the_same_again(self.seed, maker.describe(), of_seeds, shuffle=options.shuffle)
+        if self.num_ranks == 1 and options.shuffle:
+            warn_of_equal_ranks(of_seeds)
+        num_batches = self._count_batches(maker.order, self.num_ranks)
+        is_said = self._ranks_wait and self.rank == 0
+        check_batches(num_batches, len(maker.seeds), self.batch_size, self.num_ranks, drop_last=options.drop_last, is_said=is_said)
+        return num_batches
+
+    def _fit_to_memory(self, plan: Plan, plain: BatchMaker, step: Callable[[Any], object] | None) -> tuple[LoaderOptions, Bound | None]:
+        """Settle how many threads and batches in flight there are. Returns (the options, what keeps the process within its memory or None).
+
+        A plan's budget has settled both. Without one, in a container, a `step` is tried on batches of `plain`, to see that both fit.
+        """
+        maker, fitted = self._maker, self._caches.fitted
+        if fitted is not None:
+            options = dataclasses.replace(self._options, num_workers=fitted.num_workers, max_in_flight=fitted.max_in_flight)
+            return options, fitted.bound
+        options = dataclasses.replace(self._options, max_in_flight=self._options.under_way(is_read_ahead=plan.is_read_ahead))
+        if maker.delivery.device is not None:
+            return options, None
+        if step is None:
+            if (left := free_in_container()) is not None:
+                read_apart(read_at_random(plan, maker), left)
+            return options, None
+        tried = dataclasses.replace(plain, transform=maker.transform)
+        bound = check_room(
+            tried, self._plain_maker.caches, num_threads=options.num_workers, max_in_flight=options.max_in_flight, step=step,
+            num_here=processes_here(self.num_ranks), files=read_at_random(plan, maker),
+        )  # fmt: skip
+        return options, bound
+
     def __len__(self) -> int:
-        """Number of batches per epoch of this rank; of a sampler of the user's, as its length says now."""
+        """Number of batches of this rank in an epoch; with a sampler of the user's, what its length says now."""
         order = self._maker.order
         count = self._count_batches(order, self.num_ranks) if isinstance(order, GivenOrder) else self._num_batches
         return len(range(self.rank, count, self.num_ranks))
@@ -215,13 +228,13 @@ class Loader:
 
     @property
     def transform(self) -> Callable[[Batch], Any] | None:
-        """Called on each batch; may be exchanged."""
+        """Called on each batch; may be set to another function."""
         return self._transform
 
     @transform.setter
     def transform(self, transform: Callable[[Batch], Any] | None) -> None:
         check_kinds(None, transform=transform)
-        self._transform, self._going = transform, None
+        self._transform, self._running = transform, None
         self._maker.transform = transform if self._is_transformed_by_threads else None
 
     @property
@@ -236,20 +249,20 @@ class Loader:
 
     @property
     def sampler(self) -> Any:
-        """What says which seeds come when, for its length and its `set_epoch`: as it was given, or in its place what torch's loaders have;
-        None beside a batch_sampler."""
+        """The user's sampler; without one, an equivalent of the sampler that torch's loaders have, for its length and its `set_epoch`; None
+        beside a batch_sampler."""
         if self._options.sampler is not None or self._options.batch_sampler is not None:
             return self._options.sampler
-        return SequentialSampler(self.dataset) if isinstance(self._maker.order, SequentialOrder) else ToldOfEpochs(self)
+        return SequentialSampler(self.dataset) if isinstance(self._maker.order, SequentialOrder) else EpochSampler(self)
 
     @property
     def batch_sampler(self) -> Any:
-        """What says so of whole batches, as it was given; None where nothing was."""
+        """The user's batch_sampler; None without one."""
         return self._options.batch_sampler
 
     @property
     def padding(self) -> Padding | None:
-        """Sizes that batches are padded to, for the `pad` of another loader; None where they keep their own."""
+        """Sizes that batches are padded to, to give another loader as its `pad`; None without padding."""
         return self._maker.padding
 
     @property
@@ -264,20 +277,22 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        """The epoch that the current iterator delivers, or the next one."""
+        """The epoch of the current iterator; where there is none, the next epoch."""
         return self._at.epoch
 
     def __iter__(self) -> Iterator[Any]:
-        """Start the next epoch; after `load_state_dict`, the rest of the epoch of the state. Which that is, is seen when the first batch is
-        asked for."""
+        """Start the next epoch; after `load_state_dict`, the rest of the epoch that the state is in. Nothing is decided or begun before the
+        first batch is asked for."""
         return Epoch(self)
 
     def __call__(self, index: Any = None, *, epoch: int | None = None, batch: int | None = None) -> Any:
-        """Make one batch of the seeds at positions `index` of the set of seeds, with draws of its own at each call, as in PyG: those of the
-        n-th call are the same in every run. `epoch` and `batch` select the draws of a batch instead. Without `index`, of the seeds that
-        these have in the loader's order, so that it is that batch again (`batch` counts those of all ranks). Not of a `sampler`."""
+        """Make one batch of the seeds at positions `index` of the set of seeds.
+
+        As in PyG, each call draws anew; the n-th call draws the same in every run. `epoch` and `batch` choose the draws of that batch
+        instead (`batch` counts the batches of all ranks). Without `index`, the seeds are those of that batch in the loader's order: it is
+        made again as it is delivered. A `sampler` has no such order, so it needs an `index`."""
         if index is not None and epoch is None and batch is None:
-            epoch, batch = OF_CALLS, next(self._calls)
+            epoch, batch = EPOCH_OF_CALLS, next(self._calls)
         epoch, batch = epoch or 0, batch or 0
         if index is None:
             if isinstance(self._maker.order, GivenOrder):
@@ -289,15 +304,14 @@ class Loader:
         return self._transformed(self._maker.make(self._caches, positions, epoch, batch), batch)
 
     def verify(self, batch: Any) -> None:
-        """Make the batch that was delivered last again, plainly, and compare: bit for bit, on any device, under any plan.
+        """Make the batch that was delivered last again, without any caches, and compare the two bit for bit, on any device, under any plan.
 
-        Plainly is on the CPU, by this thread, out of the arrays that the loader was made from: it takes as long as a batch takes there, and
-        memory for one more, beside `host_memory`. The `transform` is called on it too, and gives the same where it is a function of the
-        batch alone.
+        It is made on the CPU, in this thread, out of the arrays that the loader was made from. That takes the time and the memory of one
+        more batch, which `host_memory` does not count. The `transform` is called on it too, and must be a function of the batch alone.
 
         Raises:
-            MismatchError: they differ; says where first.
-            UsageError: nothing was delivered yet; or a sampler gives the seeds, and what it gave is not known afterwards.
+            MismatchError: they differ; the message names the first place.
+            UsageError: nothing was delivered yet; or the seeds come from a sampler, whose output is not kept.
         """
         at = self._at
         if at.delivered == 0:
@@ -305,12 +319,12 @@ class Loader:
         if isinstance(self._maker.order, GivenOrder):
             raise UsageError("a batch of a sampler is not verified: what it gave for it is not known afterwards")
         index = (at.delivered - 1) * self.num_ranks + self.rank
-        expected = self._plainly.make(self._maker.order.batch(at.epoch, index, self.batch_size), at.epoch, index)
+        expected = self._plain_maker.make(self._maker.order.batch(at.epoch, index, self.batch_size), at.epoch, index)
         expected = expected if self._transform is None else self._transform(expected)
         compare(batch, expected, f"batch {index} of epoch {at.epoch}")
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last delivered batch: a few integers, and the configuration they belong to."""
+        """Return the position after the last delivered batch: a few integers, and the configuration that they belong to."""
         at = self._at
         batch = at.delivered * self.num_ranks
         is_to_be_read = at.is_fresh and isinstance(self._maker.order, GivenOrder)  # how many batches there are, the next pass finds out
@@ -319,9 +333,12 @@ class Loader:
         return make_state(self._configure(), epoch=at.epoch, batch=batch, sequence=at.sequence if batch else None)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state: the next iterator delivers exactly the batches that were not delivered before it was taken.
+        """Continue from a state: the next iterator delivers exactly the batches that had not been delivered when it was taken.
 
-        The number of threads, the look-ahead and the number of ranks may differ. Raises StateError for any other difference.
+        The numbers of threads and ranks and the look-ahead may differ.
+
+        Raises:
+            StateError: anything else differs.
         """
         epoch, batch, sequence = check_state(state, self._configure())
         if batch > self._num_batches and not isinstance(self._maker.order, GivenOrder):
@@ -329,10 +346,10 @@ class Loader:
         if batch % self.num_ranks:
             raise StateError(f"the state stands at batch {batch} of the global order, which {self.num_ranks} ranks do not reach together")
         self._at = Position(epoch, batch // self.num_ranks, sequence=sequence)
-        self._going = None  # somebody may still go on with it
+        self._running = None  # somebody may still go on with it
 
     def stats(self) -> LoaderStats:
-        """Return what was counted so far, over all batches delivered; it does not change when more are."""
+        """Return what was counted over all batches delivered so far, as a copy."""
         stats, maker, caches = self._stats, self._maker, self._caches
         stats.buffer_bytes = maker.pool.total_bytes + maker.held_pool.total_bytes
         stats.peak_buffer_bytes = maker.pool.peak_bytes + maker.held_pool.peak_bytes
@@ -348,38 +365,38 @@ class Loader:
         return copy.deepcopy(stats)
 
     def _beside(self, choose: Choose, rank: int = 0, num_ranks: int = 1) -> Self:
-        """Return a loader over other seeds, in their order, with the same settings and over the same tiers, without memory of its own."""
+        """Return a loader over other seeds, taken in their order, with the same settings, that shares this one's tiers and buffers."""
         other, maker = object.__new__(type(self)), self._maker
         vars(other).update(vars(self))
         seeds = choose(maker.source, maker.times)
         other._maker = dataclasses.replace(maker, seeds=seeds, order=SequentialOrder(len(seeds)))
         if maker.padding is not None and set(seeds.node_types) != set(maker.seeds.node_types):
             other._maker.padding = Padding.measure(other._maker.batches)
-        other._plainly = self._plainly.over(other._maker)
+        other._plain_maker = self._plain_maker.over(other._maker)
         other._num_batches = other._maker.order.num_batches(self.batch_size, False)
         other.rank, other.num_ranks = as_rank(rank, num_ranks)
         other._cache_to_come = None
         other._caches, other._stats, other._recording, other._configuration = self._caches.aside(), LoaderStats(), None, None
-        other._at, other._going, other._non_stop, other._calls = Position(), None, False, itertools.count()
+        other._at, other._running, other._non_stop, other._calls = Position(), None, False, itertools.count()
         other._beginning = Guard()
         return other
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is being moved into huge pages beside the batches, which takes time from them for some seconds of the first epoch."""
+        """Whether maps are no longer being moved into huge pages, which slows batches for some seconds of the first epoch."""
         return not self._huge_pages.is_moving
 
     def timeline(self) -> dict[str, Any] | None:
-        """Return what overlapped with what in the middle of the latest epoch, see `penstock.feed.timeline`; None before that."""
+        """Return which work overlapped in the middle of the latest epoch, see `penstock.feed.timeline`; None before that."""
         return None if self._recording is None else self._recording.as_dict()
 
     def _count_batches(self, order: Order, num_ranks: int) -> int:
-        """Of an epoch, over all ranks."""
+        """Number of batches in an epoch, over all ranks."""
         count = order.num_batches(self._options.batch_size, self._options.drop_last)
         return count - count % num_ranks if self._options.drop_last else count
 
     def _batch_asked(self, got: float) -> float:
-        """Note that the user asks for a batch, who has had the one before since `got` (0: none). Returns when, by a device's clock too."""
+        """Note that the user, who has had a batch since `got` (0: none), asks for the next. Returns when, once a device has caught up."""
         self._maker.delivery.keep_up()
         if self._bound is not None:
             self._bound.keep_within()
@@ -396,7 +413,7 @@ class Loader:
         return self._configuration
 
     def _transformed(self, batch: Any, index: int) -> Any:
-        """Apply the user's transform unless the threads did. What that raises is the user's own, and arrives as it is."""
+        """Apply the user's transform unless the threads have. Its exceptions are the user's own, and are raised as they are."""
         if self._transform is None or self._is_transformed_by_threads:
             return batch
         try:

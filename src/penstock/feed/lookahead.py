@@ -1,10 +1,10 @@
 """Samples held ahead of the gather, for policies that know what comes.
 
-In: samples in order. Out: the same samples, or word that each's turn has come; when one is given out, it and the following ones, `window`
-in all, have been announced to the caches. Invariant: what is announced is exactly what will be asked for, in that order; an error in
-sampling is raised where its batch would have come.
+In: samples in order. Out: what `announce` keeps of each, in the same order. When one is given out, it and those after it, `window` in all,
+have been announced to the caches. Invariants: what is announced is exactly what will be asked for, in that order; an error in sampling is
+raised where its batch would have come.
 Source: Ginex 3.4, with a window that slides by one batch in place of superbatches, and no spool files: a batch is a pure function of its
-place, so what is held of it can be little, or nothing.
+place and can be sampled again, so little of it need be held, or nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class LookAhead(Generic[T]):
 
     Args:
         samples: in order; may block.
-        announce: told of each sample as soon as it is there; returns what is to be held of it.
+        announce: called with each sample as soon as it is there; returns what to hold of it.
         window: samples held, the one that is taken included.
     """
 
@@ -33,7 +33,7 @@ class LookAhead(Generic[T]):
         self._is_over = False
 
     def take(self) -> T:
-        """Return what is held of the next sample."""
+        """Return what is held of the next sample, once the window behind it is full."""
         while len(self._held) < self._window and not self._is_over:
             self._hold_one_more()
         first = self._held.popleft()

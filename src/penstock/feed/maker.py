@@ -1,7 +1,7 @@
 """How one batch is made: order -> sample -> gather -> assemble. Runs on any thread.
 
-In: the epoch and index of a batch. Out: the batch and what it took. Invariants: the batch is a pure function of its place; an error
-says in which stage of which batch it happened; reads from tiers are submitted in the order of the batches.
+In: the epoch and index of a batch. Out: the batch, and counts and times of its making. Invariants: the batch is a pure function of (epoch,
+index); an error says in which stage of which batch it happened; reads from tiers are submitted in the order of the batches.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from penstock.order import Order
 from penstock.records import NodeType
 from penstock.sample import NeighborSampler
 from penstock.sample.batches import SampledBatches
-from penstock.sample.seeds import Begun, SeedSet
+from penstock.sample.seeds import BatchSeeds, SeedSet
 from penstock.sample.times import Timestamps
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ Transform = Callable[[Any], Any]
 
 @contextmanager
 def ordinary(is_learning: bool) -> Iterator[None]:
-    """Within, tensors are ordinary ones whatever mode the user is in, for the memory of a batch is used again in another; what his own
-    functions do is recorded for gradients where he wants them (`is_learning`)."""
+    """Leave inference mode: buffers of a batch are used again, perhaps outside that mode. Gradients are recorded, for the user's own
+    functions, where the user has them on (`is_learning`)."""
     with torch.inference_mode(False), torch.set_grad_enabled(is_learning):
         yield
 
@@ -59,18 +59,18 @@ class Sampled:
     Attributes:
         index: of the batch.
         subgraph: what was sampled.
-        begun: what it begins from, and says of its seeds.
+        seeds: what the batch begins from, and what it says of its seeds.
         are_distinct: no node comes twice.
-        clock: of the stages so far.
-        event: behind the sample on the device that has drawn it, see `Delivery.record`.
+        clock: times of the stages so far.
+        event: done when the sample is, on the device that draws it; see `Delivery.record`.
         loan: the memory of its rows, once they are read.
         padding_step: see `Padding.fit`.
-        whole: the subgraph with its hops filled up, where the device that has drawn it did so at once.
+        whole: the padded subgraph, where the device that drew the sample has padded it already.
     """
 
     index: int
     subgraph: Subgraph
-    begun: Begun
+    seeds: BatchSeeds
     are_distinct: bool
     clock: StageClock
     event: Any = None
@@ -80,7 +80,7 @@ class Sampled:
 
 
 class HeldSample(NamedTuple):
-    """A sample that waits for its turn: all but its subgraph, and that in a smaller form."""
+    """A sample that waits for its turn: `sampled` without its subgraph, and the subgraph in packed form, see `penstock.feed.held`."""
 
     sampled: Sampled
     subgraph: np.ndarray | Subgraph
@@ -92,15 +92,15 @@ class BatchMaker:
 
     Attributes:
         source, seeds, order, sampler, batch_size, subgraph_type: what decides the batches.
-        times: of nodes, where samples are by time, for seeds to come.
+        times: times of nodes, where samples are by time; for the seeds of loaders beside this one.
         transform_output: the user's, on PyG's `SamplerOutput`.
-        transform: the user's, on the batch, where it shall run in the threads; else None.
+        transform: the user's, on the batch, where it runs in the threads; else None.
         delivery: puts batches on a device, or leaves them where they are.
-        device_sampler: draws the samples in the place of `sampler`; None: the CPU does.
-        padding: what samples are filled up to, or None.
-        looked_at: gives the node types whose ids the host looks at; of a device, they are copied while it is waited for anyway.
-        pool: gives the memory of the batches.
-        held_pool: of the samples that wait in a smaller form: many, for long, and none of them in a buffer that a batch needs.
+        device_sampler: draws the samples in place of `sampler`; None: the CPU does.
+        padding: sizes that the hops of samples are filled up to, or None.
+        looked_at: returns the node types whose ids the host needs. A device's are copied when its sample is waited for.
+        pool: memory of the batches.
+        held_pool: memory of the samples that wait in packed form: many and for long, so they are kept out of the buffers of batches.
     """
 
     source: Input
@@ -122,48 +122,48 @@ class BatchMaker:
     _of_device: list[DeviceWorkspace] = field(default_factory=list)
 
     def make(self, caches: Caches, positions: np.ndarray, epoch: int, index: int) -> Any:
-        """Make a batch of the seeds at `positions`, here and now. An `Epoch` does so for many at once: threads sample and finish, each
-        submits in its turn."""
+        """Make a batch of the seeds at `positions` in this thread. A `BatchStream` takes the same three steps on several threads: `sample`
+        and `finish` at any time, `submit` in the order of the batches."""
         with ordinary(torch.is_grad_enabled()):
             assembler, sampled = Assembler(self.source, caches), self.sample_of(positions, epoch, index)
             batch, stats = self.finish(assembler, sampled, self.submit(assembler, sampled))
             return self.delivery.hand_over(batch, stats.event)
 
     def sample(self, epoch: int, index: int, order: Order | None = None) -> Sampled:
-        """Make the first half of batch `index` of an epoch: its seeds and its neighbourhood. `order`: of a pass that has its own."""
+        """Make the first half of batch `index` of an epoch: its seeds and its neighbourhood. `order`: that of a pass that has its own."""
         clock = StageClock("order")
         with located(clock, index):
             positions = (order or self.order).batch(epoch, index, self.batch_size)
             return self._sample(clock, positions, epoch, index)
 
     def sample_of(self, positions: np.ndarray, epoch: int, index: int) -> Sampled:
-        """The same for the seeds at `positions` of the set of seeds, drawn as batch `index` of an epoch."""
+        """Likewise for the seeds at `positions` of the set of seeds, drawn as batch `index` of an epoch."""
         clock = StageClock("sample")
         with located(clock, index):
             return self._sample(clock, positions, epoch, index)
 
     def ask(self, clock: StageClock, positions: np.ndarray, epoch: int, index: int, workspace: Any) -> Callable[[], Sampled]:
-        """Ask the device for a sample, in the words of `sample_of`. Returns what waits for it; a workspace is for one at a time."""
+        """Ask the device for the sample that `sample_of` would draw. Returns what waits for it; a workspace serves one sample at a time."""
         assert self.device_sampler is not None
-        number_edges, begun = self.device_sampler.number_edges, self._begin(clock, positions, epoch, index)
+        number_edges, seeds = self.device_sampler.number_edges, self._begin(clock, positions, epoch, index)
         with self.delivery.drawing():
             place = {"epoch": epoch, "batch": index, "workspace": workspace}
-            run = self.device_sampler.ask(begun.nodes, **place, left_out=begun.left_out, times=begun.times)
+            run = self.device_sampler.ask(seeds.nodes, **place, left_out=seeds.left_out, times=seeds.times)
         clock.rest()
 
         def wait() -> Sampled:
             clock.enter("sample")
             with self.delivery.drawing():
                 sample = run.finish()
-                if begun.left_out:
-                    begun.notes[EXCLUDED_EDGES] = sample.num_left_out
-                self.seeds.finish(sample, begun)
+                if seeds.left_out:
+                    seeds.notes[EXCLUDED_EDGES] = sample.num_left_out
+                self.seeds.finish(sample, seeds)
                 subgraph = subgraph_on_device(sample, number_edges)
                 subgraph.on_host = {t: as_numpy(subgraph.nodes[t]) for t in self.looked_at()}
-                sampled = self._sampled(index, subgraph, begun, clock)
+                sampled = self._sampled(index, subgraph, seeds, clock)
                 if self.padding is not None:  # here, beside the reads of batches before: where it is needed, they would wait for it
                     sampled.padding_step, subgraph.hops = self.padding.fit(subgraph)
-                    sampled.whole = padded(subgraph, begun.num_seeds, self.pool.empty)
+                    sampled.whole = padded(subgraph, seeds.num_seeds, self.pool.empty)
                 sampled.event = self.delivery.record()
             clock.rest()
             return sampled
@@ -182,22 +182,22 @@ class BatchMaker:
             return workspace
 
     def give_back(self, workspace: Any) -> None:
-        """Of `borrow_workspace`."""
+        """Return what `borrow_workspace` gave."""
         self._workspaces.put(workspace)
 
     def hold(self, sampled: Sampled) -> HeldSample:
-        """Make a sample smaller, to be held until its turn comes. One of a device stays there as it is."""
+        """Pack a sample that is held until its turn comes. A sample on a device stays there as it is."""
         if sampled.subgraph.is_on_device:
             return HeldSample(sampled, sampled.subgraph)
         smaller = hold(sampled.subgraph, self.sampler.sampled, self.held_pool.empty)
         return HeldSample(replace(sampled, subgraph=Subgraph({}, {}, None, None)), smaller)
 
     def release(self, held: HeldSample) -> Sampled:
-        """Make a held sample whole again."""
+        """Unpack a held sample."""
         return replace(held.sampled, subgraph=release(held.subgraph, self.sampler.sampled, self.pool.empty))
 
     def submit(self, assembler: Assembler, sampled: Sampled) -> UnderWay:
-        """Begin to read the rows that live in tiers: batches in order."""
+        """Begin to read the rows that live in tiers. Must be called in the order of the batches."""
         sampled.clock.enter("gather")
         if self.sampler.walks is not None:
             weigh_edges(sampled.subgraph, self.pool.empty)
@@ -209,22 +209,22 @@ class BatchMaker:
 
     @contextmanager
     def working_on(self, sampled: Sampled) -> Iterator[None]:
-        """Within, a sample is there for what this thread asks of a device."""
+        """Within the block, this thread's work on a device goes to the stream of batches, after the drawing of the sample."""
         with self.delivery.working():
             of_whole = [] if sampled.whole is None else sampled.whole.tensors()
             self.delivery.hand_over([*sampled.subgraph.tensors(), *of_whole], sampled.event)
             yield
 
     def finish(self, assembler: Assembler, sampled: Sampled, under_way: UnderWay, num_threads: int = 1) -> tuple[Any, BatchStats]:
-        """Make the second half: rows and the batch. `num_threads` share its rows, where nobody else is at work."""
+        """Make the second half: wait for rows, assemble the batch. `num_threads` share the copying, where other threads are idle."""
         clock, subgraph = sampled.clock, sampled.subgraph
         with located(clock, sampled.index), self.delivery.working():
             rows, num_bytes = assembler.gather(subgraph, self.pool.empty, under_way, clock.spans, num_threads)
             clock.enter("assemble")
             whole = sampled.whole
             if whole is None:
-                whole = padded(subgraph, sampled.begun.num_seeds, self.pool.empty) if subgraph.hops else subgraph
-            batch = assembler.assemble(whole, rows, self.seeds, sampled.begun)
+                whole = padded(subgraph, sampled.seeds.num_seeds, self.pool.empty) if subgraph.hops else subgraph
+            batch = assembler.assemble(whole, rows, self.seeds, sampled.seeds)
             if self.delivery.device is not None:
                 clock.enter("move")
                 batch = self.delivery.move(batch)
@@ -236,19 +236,19 @@ class BatchMaker:
             clock.rest()
         num_nodes = sum(ids.numel() for ids in subgraph.nodes.values())
         num_edges = sum(edges.edge_index.shape[1] for edges in subgraph.edges.values())
-        stats = BatchStats(sampled.begun.num_seeds, num_nodes, num_edges, num_bytes, clock.seconds, clock.spans, event, sampled.loan)
+        stats = BatchStats(sampled.seeds.num_seeds, num_nodes, num_edges, num_bytes, clock.seconds, clock.spans, event, sampled.loan)
         if subgraph.hops:
             stats.padding_step, (stats.padding_nodes, stats.padding_edges) = sampled.padding_step, count_added(subgraph)
         return batch, stats
 
     @property
     def batches(self) -> SampledBatches:
-        """What decides the samples."""
+        """The batches as far as sampling goes."""
         return SampledBatches(self.sampler, self.seeds, self.order, self.batch_size)
 
     @property
     def device_bytes(self) -> int:
-        """Memory of the device for sampling: the topology, and what threads work with."""
+        """Memory of the device for sampling: the topology, and the workspaces of threads."""
         return self.device_topology_bytes + sum(workspace.num_bytes for workspace in self._of_device)
 
     @property
@@ -257,7 +257,7 @@ class BatchMaker:
         return 0 if self.device_sampler is None else self.device_sampler.graph.device_bytes
 
     def describe(self) -> dict[str, Any]:
-        """Everything that decides what the batches are, but which of them come."""
+        """Everything that decides what each batch is; which batches come (`drop_last`, ranks) is not in it."""
         sampler = self.sampler
         seed = getattr(self.order, "seed", sampler.seed)
         strategy = {"temporal_strategy": "last" if sampler.takes_last else "uniform"} if sampler.is_temporal else {}
@@ -278,8 +278,12 @@ class BatchMaker:
             **({} if self.padding is None else {"padding": self.padding.describe()}),
         }
 
+    def with_own_memory(self, **changes: Any) -> BatchMaker:
+        """A maker of the same batches, but for `changes` of its attributes, that shares no buffers or workspaces with this one."""
+        return replace(self, pool=BufferPool(), held_pool=BufferPool(), _workspaces=queue.SimpleQueue(), _of_device=[], **changes)
+
     def let_go(self) -> None:
-        """Give up memory that nobody uses now."""
+        """Drop all idle buffers and workspaces."""
         self.pool, self.held_pool = BufferPool(), BufferPool()
         while True:
             try:
@@ -296,36 +300,36 @@ class BatchMaker:
                 return self.ask(clock, positions, epoch, index, workspace)()
             finally:
                 self.give_back(workspace)
-        begun = self._begin(clock, positions, epoch, index)
-        subgraph = self._draw(begun, epoch, index, workspace)
+        seeds = self._begin(clock, positions, epoch, index)
+        subgraph = self._draw(seeds, epoch, index, workspace)
         self.give_back(workspace)  # not after an error, or a Ctrl-C between any two steps: what it knows then may not be what was done
         clock.rest()
-        return self._sampled(index, subgraph, begun, clock)
+        return self._sampled(index, subgraph, seeds, clock)
 
-    def _begin(self, clock: StageClock, positions: np.ndarray, epoch: int, index: int) -> Begun:
-        """What the batch of the seeds at `positions` begins from."""
+    def _begin(self, clock: StageClock, positions: np.ndarray, epoch: int, index: int) -> BatchSeeds:
+        """The seeds of a batch, by their positions in the set, as tensors; raises for positions outside it."""
         num_seeds = len(self.seeds)
         if positions.size and not 0 <= positions.min() <= positions.max() < num_seeds:
             first = positions[(positions < 0) | (positions >= num_seeds)][0]
             raise UsageError(f"position {first} of the seeds was asked for, and there are {num_seeds}, from 0 on: see the sampler")
         clock.enter("sample")
-        begun = self.seeds.at(positions, seed=self.sampler.seed, epoch=epoch, batch=index)
-        begun.metadata = tuple(torch.from_numpy(each) if isinstance(each, np.ndarray) else each for each in begun.metadata)
-        return begun
+        seeds = self.seeds.at(positions, seed=self.sampler.seed, epoch=epoch, batch=index)
+        seeds.metadata = tuple(torch.from_numpy(each) if isinstance(each, np.ndarray) else each for each in seeds.metadata)
+        return seeds
 
-    def _sampled(self, index: int, subgraph: Subgraph, begun: Begun, clock: StageClock) -> Sampled:
+    def _sampled(self, index: int, subgraph: Subgraph, seeds: BatchSeeds, clock: StageClock) -> Sampled:
         is_plain = not self.sampler.disjoint and self.transform_output is None
-        is_plain = is_plain and all(are_distinct(ids) for ids in begun.nodes.values())
-        begun.metadata = begun.metadata if subgraph.metadata is None else subgraph.metadata
-        return Sampled(index, subgraph, begun, is_plain, clock)
+        is_plain = is_plain and all(are_distinct(ids) for ids in seeds.nodes.values())
+        seeds.metadata = seeds.metadata if subgraph.metadata is None else subgraph.metadata
+        return Sampled(index, subgraph, seeds, is_plain, clock)
 
-    def _draw(self, begun: Begun, epoch: int, index: int, workspace: Any) -> Subgraph:
-        """What the CPU samples."""
-        place = {"epoch": epoch, "batch": index, "workspace": workspace, "times": begun.times}
-        sample = self.sampler.sample(begun.nodes, **place, allocate=self.pool.empty)
-        if begun.left_out:
-            begun.notes[EXCLUDED_EDGES] = leave_out(sample, begun.left_out)
-        self.seeds.finish(sample, begun)
+    def _draw(self, seeds: BatchSeeds, epoch: int, index: int, workspace: Any) -> Subgraph:
+        """Sample on the CPU."""
+        place = {"epoch": epoch, "batch": index, "workspace": workspace, "times": seeds.times}
+        sample = self.sampler.sample(seeds.nodes, **place, allocate=self.pool.empty)
+        if seeds.left_out:
+            seeds.notes[EXCLUDED_EDGES] = leave_out(sample, seeds.left_out)
+        self.seeds.finish(sample, seeds)
         subgraph = subgraph_of(sample)
         if self.transform_output is not None or self.subgraph_type == SubgraphType.bidirectional:
             subgraph = through_pyg(
@@ -333,7 +337,7 @@ class BatchMaker:
                 graph=self.source.graph,
                 bidirectional=self.subgraph_type == SubgraphType.bidirectional,
                 transform=self.transform_output,
-                metadata=begun.metadata,
+                metadata=seeds.metadata,
             )
         number_edges(subgraph, self.sampler.sampled, self.pool.empty)
         return subgraph

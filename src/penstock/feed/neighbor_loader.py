@@ -27,59 +27,63 @@ class NeighborLoader(Loader):
 
     Args:
         data: `Data`, `HeteroData`, a (FeatureStore, GraphStore) pair, a `penstock.Store`, or the path of one.
-        num_neighbors: fanout per hop, -1 = all; a list, or one per edge type.
-        input_nodes: seeds: ids, a mask, None for all; for typed graphs (node type, ids); or a split: "train", ("paper", "train").
+        num_neighbors: fanout of each hop, -1 = all; one list, or one per edge type.
+        input_nodes: the seeds: ids, a mask, or None for all; for typed graphs (node type, ids); or a split: "train", ("paper", "train").
         replace: sample with replacement.
         subgraph_type: "directional" (sampled edges), "bidirectional" (and their reverses), "induced" (all edges among the nodes).
         disjoint: one tree per seed; the batch then has `batch`, the seed of each node.
         transform: called on each batch, in the caller's thread and in order (in the threads with filter_per_worker=True).
         transform_sampler_output: called on PyG's `SamplerOutput` before features are gathered.
         is_sorted: `edge_index` is already sorted by destination; UsageError where it is not.
-        weight_attr: edge attribute to draw by: with a probability in proportion to it, 0 = never (see `penstock.sample.weights`); read
-            once. Edge types without it are drawn uniformly.
+        weight_attr: edge attribute: edges are drawn with probabilities in proportion to it, 0 = never (see `penstock.sample.weights`). It
+            is read once. Edge types without it are drawn uniformly.
         directed: False means "induced", as in PyG, where it is deprecated.
-        input_id: int64[num_seeds], what the batches' `input_id` says of each seed; default: its position in the set of seeds, of a mask the
-            node's id.
+        input_id: int64[num_seeds], the `input_id` of each seed in its batch; default: its position in the set of seeds, or, where
+            `input_nodes` is a mask, the node's id.
         custom_cls: makes the batches of a (FeatureStore, GraphStore) pair; default: `Data` or `HeteroData`.
-        time_attr: node or edge attribute, whole numbers: when each came (an edge with its source). No edge of a seed's tree is later than
-            the seed's time; trees are disjoint then (see `penstock.sample.times`). Read once. Types without it are always there.
-        input_time: int64[num_seeds], the times of the seeds, which the batch then says (`seed_time`); default: those of the seeds as nodes.
-        temporal_strategy: "uniform", any of the edges in time, or "last", the latest of them.
-        temporal_rule: "<=": an edge at the time of the seed is in time, as in PyG. "<": it is too late, as for links that are edges, whose
-            own time would show them.
+        time_attr: node or edge attribute, whole numbers: the time of each node (edges have their source's), or of each edge. No edge of a
+            seed's tree is later than the seed's time; trees are disjoint then (see `penstock.sample.times`). It is read once. Nodes and
+            edges of types without it count as always there.
+        input_time: int64[num_seeds], the times of the seeds, `seed_time` in their batches; default: those of the seeds as nodes.
+        temporal_strategy: "uniform": draw among all edges in time; "last": take the latest of them.
+        temporal_rule: "<=": an edge at the seed's own time is in time, as in PyG. "<": it is too late, for instance where the seeds are
+            links that are edges of the graph: an edge at the same time would give them away.
         neighbor_sampler: not supported, see `docs/compat.md`.
         **kwargs: torch's DataLoader's: batch_size, shuffle, drop_last, num_workers (threads), prefetch_factor, timeout, ...
-        seed: of all randomness; default: torch's seed.
-        split: for stores with several splits, the one that "train", "val" and "test" mean.
-        order: in place of `shuffle`: "random", "sequential", "proximity" or "community" (the last two: near seeds in batches that follow
-            each other, each batch as mixed as a random one), or an order of your own (see `penstock.order`).
-        rank, num_ranks: this process takes batches rank, rank + num_ranks, ... of the one order. Some ranks have a batch more than others
-            unless they divide evenly; with drop_last all have equally many.
+        seed: the seed of all randomness, in [0, 2**64); default: torch's.
+        split: for stores with several splits, the one that "train", "val" and "test" refer to.
+        order: in place of `shuffle`: "random", "sequential", "proximity" or "community" (these two put near seeds into batches that follow
+            each other, each as mixed as a random one), or an order of your own (see `penstock.order`).
+        rank, num_ranks: this process takes batches rank, rank + num_ranks, ... of one order for all. Unless the number of batches divides
+            evenly, some ranks have one more than others; with drop_last all have equally many.
         plan: what is kept in faster memory, and the order of the seeds: a `penstock.Plan` or the name of a recipe. Fields that a plan or
-            a device keeps in tiers are read once: a pass after they were exchanged is refused, or after a tensor, or what it is a view
-            of, was written to. Writes by NumPy or by a tensor's `data` nobody sees.
-        device: "cuda" or "cuda:1": batches are delivered there, drawn there where the device can (directional ones; else
-            `stats().sampling` says why not), and features gathered there by the plan: out of memory of the host that the device reads, the
-            best rows kept on it. Threads make them ahead, one at least. None, or "cpu": batches on the CPU.
+            a device keeps in tiers are read once. After such a field was replaced, or its tensor or the tensor that it is a view of was
+            written to, the next pass is refused; writes by NumPy or through a tensor's `data` go unnoticed.
+        device: "cuda" or "cuda:1": batches are delivered there. The device draws the samples where it can (directional ones; else
+            `stats().sampling` says why not) and gathers features by the plan, out of host memory that it reads, with the best rows kept on
+            it. At least one thread makes batches ahead. None, or "cpu": batches on the CPU.
         shards: this rank's seat (`penstock.gather.shard_seats`), where several processes have a device each: what the plan keeps on devices
-            is shared, a disjoint part on each, read by all; its size is that of each part. All ranks make their loaders at the same point.
-        pad: True: hops are filled up, so that nearly all batches have the same size, for models that are compiled or recorded; or sizes,
-            those of another loader (`loader.padding`). Nodes that are added have edges among themselves only, zeros or (floating-point) the
-            first row, and -1 as `n_id`; `pad_node_mask` and `pad_edge_mask` are False there. See `penstock.feed.Padding`.
-        shared_draws: True: the lists of a batch draw by the same numbers, so that they take the same neighbours where they can, and there
-            are fewer nodes; 16: those of 16 batches in a row. Each list is still sampled uniformly (see `penstock.sample.shared`).
-        non_stop: True: threads begin the next epoch while this one ends, so that none begins with nothing made; 20: so for the first 20
-            epochs, and nothing is made in vain after them. Where features are changed or exchanged between epochs, or the next pass begins
-            elsewhere, what was made is dropped.
+            is divided among them, and each reads all of it; sizes in the plan are of each part. All ranks make their loaders at the same
+            point.
+        pad: True: hops are filled up, so that nearly all batches have the same size, for models that are compiled or recorded; or the sizes
+            of another loader (`loader.padding`). Added nodes have edges among themselves only, zeros as rows (the first row, of
+            floating-point fields), and -1 as `n_id`; `pad_node_mask` and `pad_edge_mask` are False for what was added. See
+            `penstock.feed.Padding`.
+        shared_draws: True: all lists of a batch draw by the same random numbers, so that they take the same neighbours where they can and
+            the batch has fewer nodes; 16: all lists of 16 batches in a row. Each list is still sampled uniformly (see
+            `penstock.sample.shared`).
+        non_stop: True: threads begin the next epoch while this one ends, so that its first batches need not be waited for; 20: only for the
+            first 20 epochs, so that nothing is made in vain after the last. What was made ahead is dropped where features are changed or
+            replaced between epochs, or the next pass begins elsewhere.
         walks: neighbours are the nodes that random walks visit most, as in PinSAGE: `penstock.Walks(num=10, length=2)`. Edges then are not
-            those of the graph: no `e_id` and no edge fields, but `edge_weight`, how often the source was visited.
-        layer_wise: `num_neighbors` counts the new nodes of a hop (per edge type), for all its lists together, in place of the neighbours of
-            each: those with more edges into the hop are likelier to come. A batch has every edge from a node that it has into the hop, so
-            some nodes may have none (see `penstock.sample.layer_wise`).
-        tables: node or edge type -> `penstock.gather.TieredTable` whose fields take the place of the input's, rows numbered as there
+            those of the graph: they have no `e_id` and no fields, but an `edge_weight`: how often the walks visited the source.
+        layer_wise: `num_neighbors` counts the new nodes of a hop (per edge type), drawn for all its lists together, and not the neighbours
+            of each: nodes with more edges into the hop are likelier. The batch has every edge from its nodes into the hop; some nodes of
+            the hop may have none (see `penstock.sample.layer_wise`).
+        tables: node or edge type -> `penstock.gather.TieredTable` whose fields replace the input's, with rows numbered as in the input
             (homogeneous: "node" and ("node", "to", "node")).
-        step: batch -> anything: a training step, on a copy of the model. Tried on parts of a batch, to learn what memory it takes, where
-            the plan has a budget, and in a container that may have too little of it for any.
+        step: batch -> anything: a training step, on a copy of the model. It is tried on parts of a batch to learn how much memory it takes:
+            where the plan has a budget, and in a container that may have too little memory.
     Raises:
         UsageError, InputError, NotSupportedError: at construction, for anything that cannot work.
     """
@@ -161,7 +165,7 @@ class NeighborLoader(Loader):
         )
 
     def beside(self, input_nodes: Any, input_time: torch.Tensor | None = None, *, rank: int = 0, num_ranks: int = 1) -> NeighborLoader:
-        """Return a loader over other seeds, in their order, with the same settings and over the same tiers, without memory of its own.
+        """Return a loader over other seeds, taken in their order, with the same settings, that shares this one's tiers and buffers.
 
         Args:
             input_nodes, input_time, rank, num_ranks: as for a loader. Batches are those that a new loader over these seeds would give.

@@ -1,4 +1,4 @@
-"""What a loader takes of torch's DataLoader, checked once, and its seed; the rest is in `feed/arguments.py`.
+"""The arguments of torch's DataLoader that a loader takes, checked once, and its seed; other arguments are in `feed/arguments.py`.
 
 `docs/compat.md` lists every argument with its state.
 """
@@ -21,19 +21,19 @@ from penstock.plan import Plan
 logger = logging.getLogger("penstock")
 
 _IGNORED = ("dataset", "collate_fn", "persistent_workers", "multiprocessing_context", "in_order", "pin_memory_device")
-"""Accepted and without effect: they steer worker processes, of which there are none."""
+"""Accepted without effect: they are about worker processes, of which there are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderOptions:
-    """What torch's DataLoader takes, as far as it has a meaning here.
+    """Arguments of torch's DataLoader, as far as they have a meaning here.
 
     Attributes:
         batch_size, shuffle, drop_last: as in torch.
         num_workers: sampling threads; 0 makes batches in the caller's thread.
-        max_in_flight: batches in the making or waiting.
-        max_read_ahead: the same where samples are drawn ahead of rows from a disk, which two readers keep busy: what a batch holds is
-            memory that kept rows could have.
+        max_in_flight: batches in the making or waiting, at most.
+        max_read_ahead: the same where samples are drawn ahead of rows from a disk: two readers keep a disk busy, and the memory of further
+            batches is better used for kept rows.
         timeout_s: raise when a batch takes longer; 0 never.
         pin_memory: deliver page-locked batches (only where CUDA is available).
         sampler, batch_sampler: the user's own order of positions, or of batches of positions.
@@ -51,11 +51,11 @@ class LoaderOptions:
     batch_sampler: Iterable[list[int]] | None
 
     def under_way(self, *, is_read_ahead: bool) -> int:
-        """Batches in the making or waiting; `is_read_ahead`: see `Plan`."""
+        """Most batches in the making or waiting; `is_read_ahead`: see `Plan`."""
         return self.max_read_ahead if is_read_ahead else self.max_in_flight
 
     def ahead(self) -> LoaderOptions:
-        """The same with one thread at least: a device is asked for batches ahead by another thread than the training's."""
+        """Return the options with at least one thread: with a device, batches are made ahead by another thread than the training's."""
         return self if self.num_workers else replace(self, num_workers=1, max_in_flight=2, max_read_ahead=2)
 
 
@@ -74,7 +74,7 @@ def read_options(
     worker_init_fn: Any = None,
     **others: Any,
 ) -> LoaderOptions:
-    """Turn DataLoader keyword arguments of a kind of loader into options, or raise for what it does not know."""
+    """Turn the DataLoader's keyword arguments into options; UsageError for unknown ones. `loader`: its class, for messages."""
     if worker_init_fn is not None:
         logger.warning("worker_init_fn is not called: batches are made by threads of this process, which draw by the loader's seed")
     unknown = sorted(others.keys() - set(_IGNORED))
@@ -112,13 +112,13 @@ def read_options(
 
 
 def samples_ahead(plan: Plan, num_threads: int) -> int:
-    """Samples in the making or waiting, where they are drawn ahead of their rows: one more than threads; twice the threads where lists are
-    read for all of them together, so that all begin again together while what they made waits."""
+    """Most samples in the making or waiting, where they are drawn ahead of their rows: one more than threads; or twice as many as threads,
+    where lists are read for all threads together, so that all can begin their next samples together while the last ones wait."""
     return 2 * num_threads if plan.topology == "disk" else num_threads + 1
 
 
 def choose_seed(seed: int | None, generator: torch.Generator | None) -> int:
-    """The seed given, else the generator's, else the one of torch.manual_seed (torch has a fixed one where none was set)."""
+    """Return the seed given, else the generator's, else that of torch.manual_seed (torch has a default)."""
     if generator is not None and not isinstance(generator, torch.Generator):
         raise UsageError(f"generator must be a torch.Generator, of which the seed is taken; got {type(generator).__name__}")
     if seed is None:

@@ -1,9 +1,9 @@
 """Batches of few sizes: each hop is filled up, so that a compiled model is compiled once, and a step can be recorded as a CUDA graph.
 
-In: samples of a few batches. Out: a `Padding`, and samples padded to it. Invariants: nodes that are added have edges among themselves only,
-so that what a model computes for nodes of the sample stays what it was (but what it computes over all nodes, such as batch norm); the
-size of a batch is a function of what was sampled. Each hop is filled up for itself, so that `penstock.layers` and PyG's `trim_to_layer`
-cut such a batch as any other.
+In: samples of a few batches. Out: a `Padding`, and samples padded to it. Invariants: added nodes have edges among themselves only, so that
+a model computes the same for the nodes of the sample, unless it computes over all nodes, as batch norm does; the size of a batch is a
+function of what was sampled. Each hop is filled up separately, so that `penstock.layers` and PyG's `trim_to_layer` cut such a batch as any
+other.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     from penstock.feed.maker import BatchMaker
 
 MEASURED = 16
-"""Batches that are sampled to find out sizes."""
+"""Batches that are sampled to choose the sizes."""
 HEADROOM, SPARE, MULTIPLE = 1 / 3, 8, 8
-"""Sizes are those of the largest of them, and a third of what they differ by and 8 more, rounded up to a multiple of 8."""
+"""A size is the largest among them, plus a third of their range, plus 8, rounded up to a multiple of 8."""
 MASKS = ("pad_node_mask", "pad_edge_mask")
-"""PyG's names, by `assemble`."""
+"""PyG's names; `feed/assemble.py` sets them."""
 STEP = 1.25
-"""What is larger is padded to so many times these sizes, or to the square of that, and so on: seldom, and compiled once as well."""
+"""Larger samples are padded to these sizes times this, or its square, and so on: seldom, and each is compiled once as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """Sizes that batches are padded to; those that are larger to these sizes times 1.25, times 1.25 again, and so on.
+    """Sizes that batches are padded to; larger batches are padded to these sizes times 1.25, or 1.25 squared, and so on.
 
     Attributes:
-        num_nodes: node type ("node" where there is one) -> the nodes of each hop, seeds first.
-        num_edges: edge type (("node", "to", "node")) -> the edges of each hop.
+        num_nodes: node type (homogeneous: "node") -> nodes of each hop, seeds first.
+        num_edges: edge type (homogeneous: ("node", "to", "node")) -> edges of each hop.
     """
 
     num_nodes: Mapping[NodeType, tuple[int, ...]]
@@ -53,7 +53,7 @@ class Padding:
 
     @classmethod
     def measure(cls, batches: SampledBatches) -> Padding:
-        """Find sizes that most batches have room in, by some of the first epoch, and of those after it where that has few."""
+        """Choose sizes that have room for most batches, by sampling some of the first epoch, and of later ones if it is short."""
         graph, workspace, num_batches = batches.sampler.graph, batches.sampler.workspace(), batches.num_batches
         every = max(1, num_batches // MEASURED)
         places = [divmod(number * every, num_batches) for number in range(MEASURED)]
@@ -77,7 +77,7 @@ class Padding:
                     raise UsageError(f"pad: {what} of {_names([key])} must be {length} numbers from 1, one for each hop; got {each}")
 
     def fit(self, sample: Sample | Subgraph) -> tuple[int, dict[NodeType | EdgeType, np.ndarray]]:
-        """(which step of sizes a sample has, from 0; its hops: see `Subgraph`). Each hop gets a node at least, for edges that are added."""
+        """Return (the first step of sizes that holds a sample, its hops: see `Subgraph`). Each hop gets a node more, for added edges."""
         needed = _counts_of(sample)
         for step, sizes in enumerate(self._steps()):
             hops = {key: np.stack([np.array(needed[key], np.int64), size], axis=1) for key, size in sizes.items()}
@@ -99,7 +99,7 @@ class Padding:
 
 
 def choose_padding(pad: bool | Padding, maker: BatchMaker) -> Padding | None:
-    """What a user's `pad` comes to; None where batches keep their sizes."""
+    """Return the sizes for a loader's argument `pad`; None where batches keep their own."""
     pad = bool(pad) if isinstance(pad, (bool, np.bool_)) or pad is None else pad
     if pad is False:
         return None
@@ -124,7 +124,7 @@ def choose_padding(pad: bool | Padding, maker: BatchMaker) -> Padding | None:
 
 
 def padded(subgraph: Subgraph, num_trees: int, allocate: Allocator) -> Subgraph:
-    """A sample with its hops filled up, in memory from `allocate`. Ids that are added are -1, and belong to a tree more than there are."""
+    """Return a sample with its hops filled up, in memory from `allocate`. Added ids are -1, and belong to tree `num_trees`."""
     fill = _Fill(subgraph, allocate)
     nodes, trees = {t: fill.ids(t, ids) for t, ids in subgraph.nodes.items()}, subgraph.trees
     if trees is not None:
@@ -135,7 +135,7 @@ def padded(subgraph: Subgraph, num_trees: int, allocate: Allocator) -> Subgraph:
 
 
 def count_added(subgraph: Subgraph) -> tuple[int, int]:
-    """How many (nodes, edges) fill up the hops of a sample."""
+    """(nodes, edges) added to a sample."""
     of_nodes, of_edges = (sum(int(np.diff(subgraph.hops[key]).sum()) for key in keys) for keys in (subgraph.nodes, subgraph.edges))
     return of_nodes, of_edges
 
@@ -147,7 +147,7 @@ def _counts_of(sample: Sample | Subgraph) -> dict[Any, list[int]]:
 
 
 class _Fill:
-    """The kernels of the processor, or those of the device that has a sample."""
+    """The kernels of the CPU, or of the device that has the sample."""
 
     def __init__(self, subgraph: Subgraph, allocate: Allocator) -> None:
         self._hops = subgraph.hops
@@ -164,13 +164,13 @@ class _Fill:
             self._as_given = torch.Tensor.numpy
 
     def ids(self, key: NodeType | EdgeType, ids: torch.Tensor) -> torch.Tensor:
-        """int64 ids of nodes or edges, -1 where some are added."""
+        """Padded int64 ids of nodes or edges, -1 for added ones."""
         out = self._empty(size_of(self._hops[key], 0))
         self._run(self._kernels.pad_ids, ids, self._there[key], out)
         return out
 
     def edges(self, key: EdgeType, edges: SubgraphEdges) -> SubgraphEdges:
-        """Edges of a type."""
+        """Padded edges of a type."""
         assert edges.row_ptr is not None
         assert edges.edge_ids is not None
         num_edges, num_rows = size_of(self._hops[key], 0), size_of(self._hops[key[2]][:-1], 0)

@@ -1,8 +1,8 @@
 """Batches made ahead by threads, delivered in order.
 
-In: a function from a batch's place to the batch, and the places. Out: an iterator. Invariants: at most `max_in_flight` batches are made
-or waiting at any time, or one more once the caller has let go of its own; the first exception arrives in the caller's thread at the batch
-that raised it; dropping the iterator at any moment stops the work after the batches in the making.
+In: a function from a batch's place to the batch, and the places. Out: an iterator. Invariants: at most `max_in_flight` batches are in the
+making or waiting at any time, or one more once the caller has dropped the batch before; the first exception is raised in the caller's
+thread in place of its batch; dropping the iterator at any moment stops the work after the batches in the making.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class OrderedAhead(Generic[P, T]):
         places: of the batches, in order.
         workers: the threads.
         max_in_flight: batches in the making or waiting, at most.
-        is_first_alone: no other is begun before the first batch is there.
-        is_given_up: whether the memory of the batch delivered last is free again, asked when the next is asked for: one more is begun then.
-        skipped: told on a thread of each place that was begun and will not be made.
+        is_first_alone: begin no other batch before the first is there.
+        is_given_up: asked at each `next`: is the memory of the batch delivered last free again? If so, one more batch is begun.
+        skipped: called, on a thread, with each place that was handed to a thread and will not be made.
         timeout_s: raise when a batch takes longer; 0 waits as long as its thread lives.
-        name: the number by which people know the batch at a place.
+        name: place -> the number of its batch, for messages.
     """
 
     def __init__(
@@ -116,18 +116,18 @@ class OrderedAhead(Generic[P, T]):
 
 
 class _Making(Generic[P, T]):
-    """What the threads do, apart from who waits for it: that one may be dropped. Each place that was begun is made or skipped, in order."""
+    """What the threads do, without a reference to the iterator, which may be dropped. Each place begun is made or skipped, in order."""
 
     def __init__(self, make: Callable[[P], T], skipped: Callable[[P], object], name: Callable[[P], Any]) -> None:
         self._make, self._skipped, self._name, self._is_over = make, skipped, name, False
 
     def make(self, place: P) -> T:
-        """On a thread."""
+        """Make the batch, on a thread; or skip it, where nobody waits any more."""
         if self._is_over or are_ending():
             self._skipped(place)
             raise PipelineError("nobody waits for it any more", stage="wait", batch=self._name(place))
         return self._make(place)
 
     def end(self) -> None:
-        """What has not begun is skipped."""
+        """From now on, skip."""
         self._is_over = True

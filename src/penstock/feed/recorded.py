@@ -1,8 +1,8 @@
-"""A step of training as one launch: what it asks of a device is recorded as a CUDA graph, once for each size of batches.
+"""A training step as one launch: its work on the device is recorded as a CUDA graph, once for each size of batches.
 
-In: a step and batches on a device, of few sizes (`NeighborLoader(pad=True)`). Out: what the step returns. Invariant: the work that the step
-would ask for, on the same numbers, in the same order. What is saved is the processor's: Python, autograd and the launches, which take
-longer than the device does for batches of a thousand seeds.
+In: a step and batches on a device, of few sizes (`NeighborLoader(pad=True)`). Out: what the step returns. Invariant: the device does the
+same work, on the same numbers, in the same order. What is saved is the CPU's work: Python, autograd and the launches, which take longer
+than the device's for batches of a thousand seeds.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from penstock.kernels._cuda import on_stream
 logger = logging.getLogger("penstock")
 
 MANY = 64
-"""Sizes that were met too seldom to be recorded."""
+"""Different sizes, none of which came often enough to be recorded, after which the user is told."""
 
 
 class _Recording(NamedTuple):
-    """A CUDA graph, what it reads of a batch, what it writes, and what it reads besides that others might let go."""
+    """A CUDA graph, the tensors of the batch that it reads, its result, and other tensors that it reads, which must be kept alive."""
 
     graph: torch.cuda.CUDAGraph
     tensors: list[torch.Tensor]
@@ -39,16 +39,17 @@ class _Recording(NamedTuple):
 
 
 class RecordedStep:
-    """A step that is recorded, and launched as a whole from then on. On the CPU, and for batches that cannot be copied, it is called.
+    """A training step that is recorded, and from then on launched as a whole. On the CPU, and for batches that cannot be copied, it is
+    called as it is.
 
     Args:
-        step: batch -> a tensor, several of them in a tuple, list or dict, numbers, or None. It is all of a step: `zero_grad`, forward and
-            backward pass, `optimizer.step`. All that it does is done by the device, each time in the same way, and nobody waits for it: no
-            `item`, no boolean masks as indices; an optimizer with a state is made with `capturable=True` (Adam), and a rate that changes is
-            a tensor. Its Python is not run again: what it decides (`train` or `eval`, a rate that is a number) was decided. Weights,
-            gradients and the optimizer's state stay where they are. Tensors that it returns are copies, without gradients.
-        warm_up: batches of a size that it is called for before it is recorded; one at least.
-        max_graphs: sizes that are recorded; each takes memory for a batch and all that a step makes of it.
+        step: batch -> a tensor, several of them in a tuple, list or dict, numbers, or None. It is the whole step: `zero_grad`, forward and
+            backward pass, `optimizer.step`. All of its work must be on the device, the same each time, without waiting for it: no `item`,
+            no boolean masks as indices; an optimizer with state is made with `capturable=True` (Adam), and a learning rate that changes is
+            a tensor. Its Python is not run again, so what that decides (`train` or `eval`, a rate that is a number) stays as it was.
+            Weights, gradients and the optimizer's state must stay in their memory. Tensors that it returns are copied, without gradients.
+        warm_up: batches of a size for which it is called before it is recorded, at least one.
+        max_graphs: most sizes that are recorded; each takes memory for a batch and for all that the step makes of it.
     """
 
     def __init__(self, step: Callable[[Any], Any], *, warm_up: int = 3, max_graphs: int = 8) -> None:
@@ -65,7 +66,7 @@ class RecordedStep:
 
     @property
     def num_graphs(self) -> int:
-        """Sizes that were recorded."""
+        """Number of sizes recorded so far."""
         return len(self._recordings)
 
     def __call__(self, batch: Any) -> Any:
@@ -85,11 +86,11 @@ class RecordedStep:
             self._note_sizes()
             return self._call(batch)
         recording = self._recordings[form] = self._record(batch)
-        recording.graph.replay()  # of this batch, whose copy it was recorded with
+        recording.graph.replay()  # recording has not run it; its input is a copy of this batch
         return _copied(recording.result)
 
     def _note_sizes(self) -> None:
-        """Say once that there are many, and forget them."""
+        """Warn once where there are many sizes, and forget them."""
         if len(self._seen) >= MANY:
             self._seen.clear()
             self._say(f"batches have {MANY} sizes so far, and a step is recorded for one that comes again: give the loader pad=True")
@@ -100,14 +101,14 @@ class RecordedStep:
         self._is_said = True
 
     def _stream_of(self, batch: Any) -> tuple[torch.device, torch.cuda.Stream]:
-        """A stream of its own: autograd goes on with the streams that it began with, and no step can be recorded on the default one."""
+        """(device, a stream of our own on it): autograd keeps to the stream that it began with, and the default one cannot be recorded."""
         device = _tensors(batch)[0].device
         if device not in self._streams:
             self._streams[device] = torch.cuda.Stream(device)
         return device, self._streams[device]
 
     def _call(self, batch: Any) -> Any:
-        """On the stream that it will be recorded on."""
+        """Call the step, on the stream on which it will be recorded."""
         device, stream = self._stream_of(batch)
         current, result = torch.cuda.current_stream(device), None
         stream.wait_stream(current)
@@ -170,7 +171,7 @@ class RecordedStep:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Within, no garbage is collected: of a loader's, it might let go of what the driver knows of, which ends a recording."""
+    """Suspend garbage collection: it might free memory that the driver knows of, a loader's, which would end the recording."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

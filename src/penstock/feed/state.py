@@ -1,7 +1,7 @@
-"""The state of a loader: where it is, and what it was configured with.
+"""The state of a loader: its position, and its configuration.
 
 In: a configuration (a flat dict of names and values). Out: a few integers and a digest. Invariant: a state is accepted only by a loader
-that would deliver the same batches; otherwise the first differences are named.
+that would deliver the same batches; else the error names the first differences.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def describe_graph(graph: Graph) -> dict[str, Any]:
 
 
 def make_state(configuration: dict[str, Any], *, epoch: int, batch: int, sequence: str | None = None) -> dict[str, Any]:
-    """Return a state that survives JSON: position, configuration, digest; and that of what the user's sampler gave, inside an epoch."""
+    """Return a state that survives JSON: position, configuration and its digest; inside an epoch, `sequence` of a user's sampler, too."""
     position = {"version": VERSION, "epoch": epoch, "batch": batch, **({} if sequence is None else {"sequence": sequence})}
     return {**position, "configuration": configuration, "digest": _digest(configuration)}
 

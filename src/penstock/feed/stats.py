@@ -1,4 +1,4 @@
-"""What a loader counts: batches, bytes, and where the time went. Kept always; a few additions per batch."""
+"""What a loader counts: batches, bytes, and where the time went. Always on: it takes a few additions per batch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from penstock.records import Span
 
 @dataclass(slots=True)
 class BatchStats:
-    """Counts of one batch, filled where it is made. Seconds are of the thread that worked; for `event` see `Delivery.record`;
-    `loan`: its rows' memory."""
+    """Counts of one batch, filled in where it is made. Seconds are those of the threads that worked; `event`: see `Delivery.record`;
+    `loan`: the memory of its rows."""
 
     num_seeds: int = 0
     num_nodes: int = 0
@@ -33,27 +33,27 @@ class LoaderStats:
 
     Attributes:
         num_batches, num_seeds, num_nodes, num_edges, gathered_bytes: totals.
-        padding_nodes, padding_edges: that were added to them to fill up the hops of batches, see `penstock.feed.Padding`.
-        padding_steps: step of its sizes -> batches that have it.
+        padding_nodes, padding_edges: nodes and edges added to fill up the hops of batches, see `penstock.feed.Padding`.
+        padding_steps: step of the padding's sizes -> number of batches of that size.
         stage_s: seconds per stage, summed over the threads: order, sample, gather, assemble, move (to a device), transform (there);
             deliver, in the caller's thread: transform (here), pinning.
-        wait_s: seconds the caller waited for a batch.
-        user_s: seconds the caller had a batch before asking for the next; of a device that is behind, what a step takes there.
-        buffer_bytes, peak_buffer_bytes: recycled memory held now and at most.
+        wait_s: seconds that the caller waited for batches.
+        user_s: seconds that the caller had a batch before asking for the next; where a device is behind, the time of a step there.
+        buffer_bytes, peak_buffer_bytes: recycled memory held now, and at most so far.
         cache_bytes: memory of all that the plan keeps: rows with their directories and states, neighbour lists with their tables, buffers
             of disks.
-        device_bytes: memory of a device that rows, their tables and the topology take, and what its sampling works with (tables, a batch in
-            the making); without batches that wait, and the model.
-        devices: how rows reach it.
-        sampling: who draws the samples of batches for a device, and why the CPU where it does; empty without a device.
-        device_cache: what was found for a cache that is sized by free memory, and why; empty before, and for others.
+        device_bytes: memory of a device for rows, their tables, the topology, and sampling (tables, a batch in the making); without batches
+            that wait, and without the model.
+        devices: what rows are -> how they reach the device.
+        sampling: who draws the samples of batches for a device, and the reason where it is the CPU; empty without a device.
+        device_cache: the size chosen for a cache that is sized by free memory, and why; empty before that, and for other caches.
         list_bytes: the neighbour lists' part of cache_bytes.
-        weight_bytes: memory of the running sums that edges are drawn by.
+        weight_bytes: memory of the running sums by which edges are drawn.
         time_bytes: memory of the times of edges, and of the order of their lists.
-        loaded_bytes: memory of rows and topology that were read in whole.
+        loaded_bytes: memory of rows and topology that were read into it as a whole.
         disks: name of a tier on a disk -> how it is read.
         memory: how a budget of memory is shared out, in words; empty without one.
-        tiers: name of a tier -> what it was asked for since the loader was made (`TierStats`); the cached rows' tier counts the hits.
+        tiers: name of a tier -> its counts since the loader was made (`TierStats`); those of a cache are its hits.
         lists: the same for neighbour lists (`penstock.sample.lists.ListStats`); empty where the sampler reads plain arrays.
     """
 

@@ -28,11 +28,11 @@ class SubgraphEdges:
 
     Attributes:
         edge_index: int64[2, num_edges], positions in the batch.
-        row_ptr: int64[num_rows + 1] or None where the edges are not grouped by destination.
-        positions: int64[num_edges] in the CSC, or None where an edge stands for no single input edge.
-        edge_ids: int64[num_edges], the user's numbers, or None likewise; set by `number_edges`.
+        row_ptr: int64[num_rows + 1]; None where the edges are not grouped by destination.
+        positions: int64[num_edges] in the CSC; None where edges do not stand for single edges of the input.
+        edge_ids: int64[num_edges], the user's numbers, set by `number_edges`; None where `positions` is.
         num_per_hop: edges of each hop, or None.
-        original: int64[2, num_edges], the edges before they were made bidirectional, on request.
+        original: int64[2, num_edges], the edges before they were made bidirectional; None if they were not.
         weights: float32[num_edges], how often walks visited the source; None of sampled edges.
     """
 
@@ -46,7 +46,7 @@ class SubgraphEdges:
 
 
 Metadata = tuple[Any, ...]
-"""What PyG calls so: `input_id` of the seeds, int64[num_seeds], and what else their kind has, tensors or None."""
+"""PyG's sampler metadata: `input_id` of the seeds, int64[num_seeds], and what else their kind has, tensors or None."""
 
 
 @dataclass(slots=True)
@@ -56,9 +56,9 @@ class Subgraph:
     Attributes:
         is_on_device: a device sampled it, and has the tensors.
         on_host: node type -> int64[n], ids that the host has as well.
-        marks: as in `Sample`; lost where the sample is made into another.
-        metadata: what a transform of the user's says of the seeds; None where there is none.
-        hops: node or edge type -> int64[n, 2], what its hops are filled up to in the batch (see `penstock.gather.hops`); none: to nothing.
+        marks: as in `Sample`; lost where the sample is transformed.
+        metadata: of the seeds, as a transform of the user's returned it; None without one.
+        hops: node or edge type -> int64[n, 2], the size and padded size of each hop (see `penstock.gather.hops`); empty without padding.
     """
 
     nodes: dict[NodeType, torch.Tensor]
@@ -72,7 +72,7 @@ class Subgraph:
     hops: Mapping[NodeType | EdgeType, np.ndarray] = field(default_factory=dict)
 
     def tensors(self) -> list[torch.Tensor | None]:
-        """All that it holds."""
+        """All of its tensors."""
         edges = [one for each in self.edges.values() for one in (each.edge_index, each.row_ptr, each.positions, each.edge_ids)]
         return [*self.nodes.values(), *(self.trees or {}).values(), *edges]
 
@@ -90,7 +90,7 @@ def subgraph_of(sample: Sample) -> Subgraph:
 
 
 def subgraph_on_device(sample: DeviceSample, number: Callable[[EdgeType, torch.Tensor], torch.Tensor]) -> Subgraph:
-    """Wrap a sample of a device, without a copy; `number`: (edge type, positions) -> the user's numbers of edges."""
+    """Wrap a sample on a device, without a copy; `number`: (edge type, positions) -> the user's numbers of these edges."""
     edges = {
         e: SubgraphEdges(each.edge_index, each.row_ptr, each.positions, number(e, each.positions), each.num_per_hop)
         for e, each in sample.edges.items()
@@ -114,7 +114,7 @@ def number_edges(subgraph: Subgraph, graph: Graph, allocate: Allocator) -> None:
 
 
 def weigh_edges(subgraph: Subgraph, allocate: Allocator) -> None:
-    """Of walks: what samples have in the place of positions are numbers of visits. In NumPy: torch would wake its threads for it."""
+    """Turn the numbers of visits that samples of walks have as positions into weights. In NumPy: torch would wake its threads for it."""
     for edges in subgraph.edges.values():
         if edges.positions is not None:
             weights = allocate(edges.positions.numel(), np.float32)
@@ -148,7 +148,7 @@ def through_pyg(
 
 
 def _check_transformed(subgraph: Subgraph, graph: Graph) -> None:
-    """Raise where what a user's transform returned are no nodes or edges of the graph: rows are read by these numbers."""
+    """Raise unless a user's transform returned nodes and edges of the graph: rows are read by their numbers."""
     nodes = [(t, f"nodes of '{t}'", ids, graph.num_nodes.get(t)) for t, ids in subgraph.nodes.items()]
     edges = [
         (e, f"edges {'/'.join(e)}", each.positions, csc and csc.num_edges)

@@ -1,8 +1,8 @@
-"""What overlapped with what: the spans of work in the middle of an epoch, for as many batches as a picture can show.
+"""Which work overlapped: the spans of work in the middle of an epoch, for as many batches as a picture can show.
 
-In: spans that batches bring along from wherever they were made, and when their user asked for each and got it. Out: a few hundred spans on
-one time axis, and sums over them. Invariants: memory does not grow with the run; a span is there whole or cut at the ends of the axis;
-whoever makes batches takes no lock for it.
+In: spans that come with batches, from the threads that made them, and the times at which the user asked for each batch and got it. Out: a
+few hundred spans on one time axis, and sums over them. Invariants: memory does not grow with the run; each span is whole, or cut at the
+ends of the axis; threads that make batches take no lock for it.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from typing import Any
 from penstock.records import Span
 
 NUM_BATCHES = 24
-"""On the axis."""
+"""Batches on the axis."""
 MAX_SPANS = 4000
-"""Kept at most, should work that was done ahead be cut into more than is likely."""
+"""Most spans that are kept, in case work that was done ahead is in unusually many pieces."""
 
 TRAIN, STALL = "train", "stall"
 STAGES = ("sample", "decide", "read", "gather", "update", "assemble", TRAIN, STALL)
-"""Kinds of work, in the order of a batch's way: its neighbourhood is sampled; a policy is told of it, and asked; missing rows are read;
-rows that are here are copied into the batch; rows worth keeping are copied into the cache; the batch is put together. Then its user's: what
-he does with it, and how long he waits for it."""
+"""Kinds of work, in the order in which a batch goes through them: its neighbourhood is sampled; a policy decides about it; missing rows are
+read; rows in memory are copied into the batch; rows to keep are copied into the cache; the batch is assembled. Then, in the user's thread,
+what he does with it, and how long he waits for it."""
 
 _CALLED = {"order": "sample", "move": "assemble", "transform": "assemble", "deliver": "assemble"}
 
 
 class Recording:
-    """Records one pass over a loader. Used from the thread of whoever iterates.
+    """Records one pass over a loader. Used from the thread that iterates.
 
     Args:
         epoch: of the pass.
-        first, stop: the batches that it delivers, counted as the loader does.
-        num_batches: in the middle of them, to be recorded.
+        first, stop: the batches that the pass delivers, counted as the loader does.
+        num_batches: how many of them to record, in the middle.
     """
 
     def __init__(self, epoch: int, first: int, stop: int, num_batches: int = NUM_BATCHES) -> None:
@@ -46,11 +46,11 @@ class Recording:
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything is recorded yet."""
+        """Whether a batch has been recorded yet."""
         return self._since < float("inf")
 
     def delivered(self, number: int, asked: float, got: float, spans: Iterable[Span]) -> None:
-        """Batch `number` was asked for at one time and is returned now; it was there at `got`. All of `time.perf_counter`."""
+        """Note that batch `number` was `asked` for, was there at `got`, and is returned now; times of `time.perf_counter`."""
         if number >= self.first:
             if number == self.first:
                 self._since = asked
@@ -63,7 +63,7 @@ class Recording:
             self._returned = returned
 
     def over(self, number: int, asked: float) -> None:
-        """The user is done with the batch before `number`, which he asks for; at the end of the pass it is not there."""
+        """Note that the user is done with the batch before `number`, which he asks for now; at the end of a pass there is none."""
         if number >= self._stop:
             self._until = min(self._until, asked)
         self._keep(TRAIN, number - 1, self._returned, asked, threading.get_ident())
@@ -74,11 +74,11 @@ class Recording:
             self._kept.append((stage, number, begin, end, thread))
 
     def as_dict(self) -> dict[str, Any] | None:
-        """Return plain values, times in seconds from the begin of the axis; None where nothing was recorded.
+        """Return plain values, with times in seconds from the start of the axis; None where nothing was recorded.
 
-        `spans`: [stage, batch, begin, end, thread] each, by stage and begin; threads are numbered. `busy_s`: seconds of each stage, summed
-        over the threads. `covered_s`: seconds in which at least one thread was at it. `read_hidden_s`: of those of reading, the ones in
-        which the user of the batches did not wait.
+        `spans`: [stage, batch, begin, end, thread] each, sorted by stage and begin; threads are numbered. `busy_s`: seconds of each stage,
+        summed over the threads. `covered_s`: seconds in which at least one thread was at it. `read_hidden_s`: the covered seconds of
+        reading in which the user did not wait.
         """
         until = max((end for _, _, _, end, _ in self._kept), default=self._since) if self._until == float("inf") else self._until
         if not self.has_begun or until <= self._since:
@@ -105,7 +105,7 @@ class Recording:
 
 
 def merge(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the times that are in at least one of the spans, as spans that do not touch, in order."""
+    """Return the union of spans, as disjoint spans in order."""
     merged: list[tuple[float, float]] = []
     for begin, end in sorted(spans):
         if merged and begin <= merged[-1][1]:
@@ -120,5 +120,5 @@ def _length(merged: list[tuple[float, float]]) -> float:
 
 
 def _common(one: list[tuple[float, float]], other: list[tuple[float, float]]) -> float:
-    """Seconds that lie in both; each as `merge` returns it."""
+    """Seconds that lie in both of two unions, as `merge` returns them."""
     return _length(one) + _length(other) - _length(merge([*one, *other]))

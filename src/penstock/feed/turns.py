@@ -1,8 +1,8 @@
 """Turns: work that several threads do in the order of the batches.
 
-In: the number of a batch, counted from the first of the iterator. Invariant: number n has its turn after all before it have passed
-theirs on, whether they succeeded, failed or never came to it; so nobody waits for a batch that is over. A batch may hold its turn for long:
-the first one while the window fills. That is reported, and waited for.
+In: the number of a batch, counted from the first of the iterator. Invariant: number n has its turn when all numbers before it are over,
+whether they succeeded, failed or were skipped; so nobody waits for a batch that will not come. A batch may hold its turn for long, as the
+first does while the window fills: that is logged, and waited for.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Turns:
             self.skip(number)
 
     def skip(self, number: int) -> None:
-        """The batch is over, whether it had its turn or not. Harmless when repeated."""
+        """End the turn of `number`, whether it has had it or not. May be called again."""
         with self._changed:
             if number >= self._next:
                 self._over.add(number)

@@ -6,15 +6,12 @@ thread or kernel of a device; it is what a loader without any of them delivers, 
 
 from __future__ import annotations
 
-import dataclasses
-import queue
 from typing import Any
 
 import numpy as np
 import torch
 
 from penstock.errors import MismatchError
-from penstock.feed.buffers import BufferPool
 from penstock.feed.caches import Caches
 from penstock.feed.digest import digest_of
 from penstock.feed.maker import BatchMaker
@@ -24,18 +21,18 @@ class PlainMaker:
     """Makes batches again.
 
     Args:
-        maker: from `apart`.
-        caches: from `Caches.only`, of fields that are not in arrays.
+        maker: makes the same batches, by `BatchMaker.with_own_memory`, from the graph and fields as the user gave them.
+        caches: tables of the fields that are not in arrays, by `Caches.only`.
     Attributes:
-        caches: these.
+        caches: as given.
     """
 
     def __init__(self, maker: BatchMaker, caches: Caches) -> None:
         self.caches, self._maker = caches, maker
 
     def over(self, maker: BatchMaker) -> PlainMaker:
-        """The same for a loader beside, of other seeds."""
-        other = dataclasses.replace(apart(self._maker), seeds=maker.seeds, order=maker.order, padding=maker.padding)
+        """The same with the seeds, order and padding of another maker."""
+        other = self._maker.with_own_memory(seeds=maker.seeds, order=maker.order, padding=maker.padding)
         return PlainMaker(other, self.caches)
 
     def make(self, positions: np.ndarray, epoch: int, index: int) -> Any:
@@ -44,13 +41,6 @@ class PlainMaker:
             return self._maker.make(self.caches, positions, epoch, index)
         finally:
             self._maker.let_go()
-
-
-def apart(maker: BatchMaker) -> BatchMaker:
-    """A maker of the same batches, in memory of its own: taken before anything is put elsewhere."""
-    return dataclasses.replace(
-        maker, transform=None, pool=BufferPool(), held_pool=BufferPool(), _workspaces=queue.SimpleQueue(), _of_device=[]
-    )
 
 
 def compare(batch: Any, expected: Any, place: str) -> None:

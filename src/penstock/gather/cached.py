@@ -3,11 +3,11 @@
 In: rows of the whole type. Out: the same rows. Invariant: what comes out never depends on the policy, the capacity, the content or the
 number of threads; only the time does.
 
-A read is decided when it is submitted (the policy says which rows are hits and which of the misses it wants to keep) and committed when it
-is waited for: hits are copied out of the cache, by another thread while the slower tier is waited for if its turn has come; then the misses
-worth keeping are copied in. Commits happen in the order of the decisions, so that each finds the cache as its decision assumed it, however
-many threads are between the two. Reads of the slower tier are under way meanwhile, any number at once. A policy that never changes its
-content needs no order, and takes none.
+A read is decided when it is submitted: the policy says which rows are hits and which of the misses it wants to keep. It is committed when
+it is waited for: hits are copied out of the cache (by another thread, while the slower tier is waited for, if its turn has come), then the
+misses to keep are copied in. Commits happen in the order of the decisions, so that each finds the cache as its decision assumed it, however
+many threads submit and wait. Between the two, any number of reads of the slower tier are under way. A static policy, whose content never
+changes, needs no order and takes none.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ T = TypeVar("T")
 _PATIENCE_S = 600.0
 _FILLED_AT_ONCE = 1 << 18
 _BESIDE_BYTES = 1 << 20
-"""Hits that come to less are not worth another thread."""
+"""Hits of fewer bytes are not worth another thread."""
 _DRAIN_S = 2.0
 """How long a new pass waits for reads of the one before to end."""
 
@@ -51,7 +51,7 @@ class CachedTier:
     Args:
         make_policy: makes an empty policy over the rows of `slow`; called again where the content is lost.
         slow: where all rows are.
-        content: int64 ids to begin with, best first; read at once.
+        content: int64[n], ids to begin with, best first; they are read at construction.
         name: of the fast tier.
         reader: the device (see `tensor_device`) that the fast tier is on, and whose memory `slow` reads into; None: both are the host's.
     """
@@ -98,7 +98,7 @@ class CachedTier:
         return 0 if isinstance(self._fast, HostTier) else self._fast.resident_bytes
 
     def _fill(self, ids: np.ndarray) -> None:
-        """Rows to begin with. A cache beneath is not asked where that would change it: it keeps what is missed here, and this is not."""
+        """Fill the cache with the rows to begin with; a dynamic cache beneath, which keeps what is missed here, is not asked for them."""
         self.policy.fill(ids)
         self._bring(ids)
 
@@ -111,12 +111,12 @@ class CachedTier:
 
     @property
     def beneath(self) -> CachedTier | SpooledTier | None:
-        """The next tier of the stack that is told what comes."""
+        """The next cache or spool beneath this one: it is told of coming batches, too."""
         return next((tier for tier in stack_of(self.slow) if isinstance(tier, CachedTier | SpooledTier)), None)
 
     def announce(self, rows: np.ndarray) -> None:
-        """Tell a policy that looks ahead what a batch to come will ask for; batches in order. A content that stays tells what is beneath,
-        if that is told anything, what it will be asked for."""
+        """Announce int64[n] rows of a coming batch, in the order of the batches: to the policy, if it looks ahead. A static cache passes on
+        the rows that it will miss to the next cache or spool beneath."""
         self._take_over_after_fork()
         if self.is_static:
             if (cache := self.beneath) is not None:
@@ -129,8 +129,8 @@ class CachedTier:
             self.stats.add_deciding(time.perf_counter() - started)
 
     def restart(self) -> None:
-        """A new pass begins. Where batches of the one before were announced and never came, or their reads do not end, the cache begins
-        again empty; the one beneath likewise."""
+        """Begin a new pass. If batches of the pass before were announced and never asked for, or their reads do not end, this cache begins
+        again, empty; likewise the one beneath."""
         self._take_over_after_fork()
         with self._lock:
             is_quiet = self._turn.wait_for(lambda: self._num_committed == self._num_decided, _DRAIN_S)
@@ -140,9 +140,9 @@ class CachedTier:
             cache.restart()
 
     def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray, marks: np.ndarray | None = None) -> Read:
-        """Decide, and begin to read what is not here. Batches in order; the read must be waited for, in any order.
+        """Decide, and begin to read the misses. Call it in the order of the batches; each read must be waited for, in any order.
 
-        `marks`: int32[n], slots of the rows, known before; of a content that stays.
+        `marks`: int32[n], slots of the rows where they are known already; only of a static cache. Other arguments as of `Tier.submit`.
         """
         self._take_over_after_fork()
         with self._lock:
@@ -163,8 +163,8 @@ class CachedTier:
             raise
 
     def _copy_beside(self, read: _CachedRead) -> Pending[int | None] | None:
-        """Have hits copied out by another thread while this one waits for the slower tier. Returns bytes to come, or None of them where
-        reads decided before are not committed yet; None where it is not worth it."""
+        """Have hits copied out by another thread while this one waits for the slower tier. Returns the bytes that it will have copied, or
+        None in their place if earlier reads are not committed yet; None at once where it is not worth it."""
         num_hits = read.change.num_hits
         is_worth_it = num_hits * sum(self.row_bytes) >= _BESIDE_BYTES and num_hits < read.rows.size
         if not is_worth_it or not isinstance(self._fast, HostTier) or self._pid != os.getpid():
@@ -183,7 +183,7 @@ class CachedTier:
         return timed(self._fast.submit(slots, read.outs, read.places[hits]).wait, "gather", read.spans)
 
     def _commit(self, read: _CachedRead, copied: int | None) -> int:
-        """Hits out, unless they were `copied` before; kept misses in, once all reads decided before have done so."""
+        """Copy hits out, unless they were `copied` before, and kept misses in, once all reads decided before are committed."""
         if self.is_static:
             return self._copy_hits(read) if copied is None else copied
         number, change, spans = read.number, read.change, read.spans
@@ -202,11 +202,12 @@ class CachedTier:
                     self._num_committed = number + 1
                     self._turn.notify_all()
         hits = np.flatnonzero(change.hit_slots >= 0)
-        again = around(self.slow).submit(read.rows[hits], read.outs, read.places[hits])  # the content that it was promised is gone
+        # the cache has lost the content that the decision assumed
+        again = around(self.slow).submit(read.rows[hits], read.outs, read.places[hits])
         return timed(again.wait, "read", spans, again.since)
 
     def _lose(self, number: int) -> None:
-        """A read failed: rows that the directory holds for present never came. Begin again with an empty cache."""
+        """After a failed read: the directory has rows that never came, so begin again with an empty cache."""
         with self._lock:
             self._turn.wait_for(lambda: self._num_committed >= number, _PATIENCE_S)
             if number >= self._first_valid and not self.is_static:
@@ -223,7 +224,7 @@ class CachedTier:
                 self._begin_again()
 
     def _begin_again(self) -> None:
-        """Empty the cache. Reads decided so far and not committed find their hits beneath, and nobody waits for them."""
+        """Empty the cache. Reads decided and not committed yet will find their hits beneath, and later reads do not wait for them."""
         self.policy, self._num_announced = self._make_policy(), 0
         self._num_committed = self._first_valid = self._num_decided
         self._turn.notify_all()
@@ -235,7 +236,7 @@ class CachedTier:
 
 
 def timed(work: Callable[[], T], kind: str, spans: list[Span], since: float | None = None) -> T:
-    """Do some work, and note when it was done; `since`: it has begun before."""
+    """Do some work, and append a span of it to `spans`; `since`: when it began, if before this call."""
     started = time.perf_counter() if since is None else since
     done = work()
     spans.append((kind, started, time.perf_counter(), threading.get_ident()))
@@ -247,8 +248,11 @@ class _CachedRead:
     """A read of a cached tier under way.
 
     Attributes:
-        tier, rows, outs, places: who was asked for what. number, change: what was decided. beneath: brings what was missed.
-        spans: what was done of it so far. since: as of every read.
+        tier, rows, outs, places: the cache, and the arguments of `submit`.
+        number, change: of the decision.
+        beneath: the read of the misses.
+        spans: work on it so far, see `penstock.records.Span`.
+        since: see `Read.since`.
     """
 
     tier: CachedTier

@@ -26,7 +26,7 @@ class DeviceTable(TieredTable):
     Args:
         tier: the topmost, with a `reader`.
         kinds: the fields, in the tier's order.
-        are_mostly_distinct: few ids come twice: not worth a look by the host, where the tier takes them twice.
+        are_mostly_distinct: few ids come twice, so the host does not look for repetitions, where the tier can read a row twice.
     """
 
     def __init__(self, tier: Tier, kinds: Sequence[RowKind], *, are_mostly_distinct: bool = False) -> None:
@@ -39,7 +39,7 @@ class DeviceTable(TieredTable):
 
     @property
     def is_asked_by_device(self) -> bool:
-        """The host need not look at ids: the device reads rows by itself, and decides by itself what is kept of them."""
+        """Whether the host does not need the ids: the device reads rows, and decides what is kept of them, by itself."""
         return bool(getattr(self.tier, "takes_device_rows", False))
 
     def submit(
@@ -52,8 +52,8 @@ class DeviceTable(TieredTable):
         marks: np.ndarray | None = None,
         hops: np.ndarray | None = None,
     ) -> RowsUnderWay:
-        """Begin to read, as any table. `ids` may be a tensor on the device; where the host does not look at it, what comes twice is read
-        twice. It looks where a decision is about distinct ids."""
+        """Begin to read, as any table does. `ids` may be a tensor on the device. Where the host does not need it, a repeated id is read
+        twice; it needs the ids where it must make them distinct for a policy."""
         tier, is_array = self.asked(around), isinstance(ids, np.ndarray)
         is_taken = are_distinct or getattr(tier, "is_static", True)
         if getattr(tier, "takes_device_rows", False) and is_taken and (self._are_mostly_distinct or not is_array):

@@ -1,10 +1,9 @@
 """A cached tier whose cache is on a device, over memory of the host that the device reads: hits and misses in one launch.
 
-In: rows. Out: the same rows as of any `CachedTier`, in memory of the device; its rules, with less to do. A static content is looked up by
-the device, in a table of slots. FIFO is decided by the device, and the host hears nothing of it; what else is dynamic is decided on the
-host, and the slots go along with the rows. What a decision brings in is copied into the cache right behind the reads of its batch: one
-stream does all of it in order, so that no reader of this batch or of one before finds a row overwritten, and a decision is carried out as
-soon as it is made.
+In: rows. Out: the same rows as of any `CachedTier`, in memory of the device. A static policy's slots are in a table on the device. FIFO is
+decided by the device, without the host; other dynamic policies decide on the host, which sends the slots along with the rows. Misses to
+keep are copied into the cache right after the reads of their batch. One stream does all of it in order, so that no read of this batch or of
+an earlier one finds a row overwritten, and each decision is carried out as soon as it is made: commits need not wait for one another.
 """
 
 from __future__ import annotations
@@ -60,14 +59,14 @@ class FusedCache(CachedTier):
 
     @property
     def _on_device(self) -> DeviceFIFO | None:
-        """The policy that the device decides by."""
+        """The policy, if it decides on the device; else None."""
         from penstock.cache.fifo_device import DeviceFIFO
 
         return self.policy if isinstance(self.policy, DeviceFIFO) else None
 
     @property
     def takes_device_rows(self) -> bool:
-        """Row numbers may be a tensor on the device: where nobody decides on the host."""
+        """Whether row numbers may be a tensor on the device: where nothing is decided on the host."""
         return self.is_static or self._on_device is not None
 
     @property

@@ -1,8 +1,8 @@
 """Where rows go in a batch whose hops are filled up to given sizes.
 
-In: `hops`, int64[n, 2], the rows of each hop and the size that it has in the batch (see `penstock.kernels.pad_hops`). Out: places. What
-no row goes to is zero; or, of floating-point numbers, the first row: a model divides by what a zero has none of, and its gradients, which
-take all rows, would be NaN.
+In: `hops`, int64[n, 2], the number of rows of each hop and its size in the batch (see `penstock.kernels.pad_hops`). Out: places. Places
+that no row goes to are zero, or, with floating-point numbers, the first row: some models divide by a norm, of which a zero row has none,
+and their gradients over all rows would be NaN.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def size_of(hops: np.ndarray | None, num_rows: int) -> int:
-    """Rows in the batch of `num_rows` that are asked for; `hops` None: just these."""
+    """Rows that the batch has for `num_rows` asked for; without hops, the same number."""
     return num_rows if hops is None else int(hops[:, 1].sum())
 
 
@@ -37,7 +37,7 @@ def places_of(hops: np.ndarray) -> np.ndarray:
 
 
 def places_on(hops: np.ndarray, device: torch.device) -> torch.Tensor:
-    """The same on a device, which makes them."""
+    """The same, computed on a device."""
     import torch
 
     from penstock.kernels.pad_hops import gpu
@@ -50,13 +50,13 @@ def places_on(hops: np.ndarray, device: torch.device) -> torch.Tensor:
 
 
 def clear_between(rows: Any, hops: np.ndarray, width: int = 1) -> None:
-    """Write zeros to all places that no row goes to; `rows`: an array or tensor, `width` of its elements a place."""
+    """Write zeros to all places that no row goes to; `rows`: an array or tensor with `width` elements for each place."""
     for _, place, count, size in runs_of(hops):
         rows[(place + count) * width : (place + size) * width] = 0
 
 
 def repeat_first(rows: torch.Tensor, hops: np.ndarray) -> None:
-    """Write the first row of floating-point numbers to all places that none goes to, in place; others stay."""
+    """Write the first row to all places that no row goes to, in place; rows of integers stay as they are."""
     if not rows.is_floating_point() and not rows.is_complex():
         return
     first = next((place for _, place, count, _ in runs_of(hops) if count), None)

@@ -18,7 +18,7 @@ from penstock.records import Allocator
 from penstock.store.format import row_bytes
 
 LEAST_BYTES = 1 << 22
-"""That a thread is asked for."""
+"""Fewer bytes are not given to another thread."""
 
 
 class RowTable:
@@ -41,8 +41,8 @@ class RowTable:
 
         Args:
             ids, allocate: see above.
-            num_threads: that share the work where there is much of it; all but the caller's are started for it.
-            hops: see `penstock.gather.hops`; the result has as many rows as they have places.
+            num_threads: threads that share the work where there is much of it; all but the caller's are started for this call.
+            hops: see `penstock.gather.hops`; the result then has a row for each of their places.
         """
         num_rows, width = size_of(hops, ids.size), self.row_bytes
         out = allocate(num_rows * width, np.uint8)[: num_rows * width]

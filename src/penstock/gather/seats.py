@@ -1,7 +1,7 @@
-"""Where ranks that share a cache find each other: a seat each, handed to its loader.
+"""How ranks that share a cache find each other: each has a seat, which is given to its loader.
 
-In: how many ranks, from the process that starts them, or a process group of torch's. Out: seats, small and picklable. A seat names a socket
-without a file, so that nothing is left behind, and a secret that whoever connects must know: what is said there is pickled.
+In: the number of ranks, in the process that starts them, or a process group of torch's. Out: seats, small and picklable. A seat names a
+socket without a file, so that nothing is left behind, and a secret that whoever connects must know, since messages are pickled.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Seat:
 
     Attributes:
         rank, num_ranks: rank r keeps rows v with v % num_ranks = r.
-        token: known to the ranks alone.
-        timeout_s: how long a loader waits for the others' to be made.
+        token: a secret of the ranks.
+        timeout_s: seconds that a loader waits until the others' are made.
     """
 
     rank: int
@@ -37,7 +37,7 @@ class Seat:
     timeout_s: float
 
     def open_door(self) -> socket.socket:
-        """Where other ranks connect to this one."""
+        """Return the socket at which other ranks connect to this one."""
         door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             door.bind(self._address(self.rank))
@@ -53,11 +53,11 @@ class Seat:
         return door
 
     def connect(self, rank: int) -> Connection:
-        """A connection to a rank's door; OSError where there is none."""
+        """Return a connection to a rank's door; OSError if it has none."""
         end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             end.connect(self._address(rank))
-            if not is_ours(end):  # somebody has taken the name since that rank ended: it is told nothing, and not listened to
+            if not is_ours(end):  # somebody else has taken the name since that rank ended: tell him nothing, and do not listen
                 raise ConnectionRefusedError(errno.ECONNREFUSED, "another user listens there")
             connection = Connection(end.detach())
         finally:
@@ -66,12 +66,12 @@ class Seat:
         return connection
 
     def _address(self, rank: int) -> bytes:
-        """A name that does not tell the token: everybody on the machine can list such names."""
+        """A name that does not reveal the token: everybody on the machine can list such names."""
         return b"\0penstock-shard-" + hashlib.sha256(self.token + b"%d" % rank).hexdigest()[:24].encode()
 
 
 def is_ours(end: socket.socket) -> bool:
-    """Whether the process at the other end is of the same user, by the system's word: known before anything is said."""
+    """Whether the process at the other end belongs to the same user, as the system says, before anything is sent."""
     _, user, _ = struct.unpack("iII", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII")))
     return user == os.geteuid()
 

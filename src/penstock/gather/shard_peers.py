@@ -65,11 +65,11 @@ class Talk:
         return self.hear()
 
     def end(self) -> None:
-        """It is over, and nothing is to come."""
+        """End it; nothing is expected any more."""
         self._peer.idle.append(self)
 
     def hang_up(self) -> None:
-        """It is over, whatever was to come; the owner hears that."""
+        """Break it off, whatever is expected; the owner notices."""
         self._connection.close()
 
     def _gone(self) -> Gone:
@@ -106,7 +106,7 @@ class Peer:
             raise Gone from None
 
     def lose(self, why: str) -> None:
-        """It keeps nothing from now on."""
+        """Treat the peer as one that keeps nothing from now on."""
         if not self.is_gone:
             self.is_gone = True
             logger.warning("rank %d of %d %s: rows of its shard are read from where they are beneath", self.rank, self._seat.num_ranks, why)

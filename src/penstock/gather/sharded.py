@@ -4,9 +4,9 @@ In: rows. Out: the same rows as of any `CachedTier`. Of R ranks, rank r keeps ro
 asks the owner of each shard for a decision, brings all misses out of this rank's slower tier in one read, and then takes its turns, shard
 by shard in ascending order: hits out of the owner's memory, kept misses into it.
 
-Nobody waits for ever: a turn is never held while another is waited for, and whoever waits, at a shard, behind a batch of its own rank or
-for rows, waits for somebody whose decision is older. No wrong row comes: what was read out of a rank's memory counts once its owner has
-answered after that, else it is read again beneath. A rank that is gone is one that keeps nothing. Source: BGL 3.2.3.
+There is no deadlock: no turn is held while another is waited for, and whoever waits, whether at a shard, behind a batch of its own rank or
+for rows, waits for an older decision. No wrong row is used: what was read out of a rank's memory counts only if its owner answers after the
+read, else it is read again beneath. A rank that is gone counts as one that keeps nothing. Source: BGL 3.2.3.
 """
 
 from __future__ import annotations

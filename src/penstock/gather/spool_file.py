@@ -88,7 +88,7 @@ class SpoolFile:
 
     @property
     def buffer_bytes(self) -> int:
-        """Of all of them."""
+        """Memory of all buffers."""
         return sum(buffer.nbytes for fields in self._buffers for buffer in fields)
 
     def buffer(self, number: int) -> list[np.ndarray]:
@@ -141,7 +141,7 @@ class Pieces(NamedTuple):
 
     @property
     def num_pieces(self) -> int:
-        """Of all batches."""
+        """Number of pieces of all batches."""
         return self.cuts.shape[1] - 1
 
 

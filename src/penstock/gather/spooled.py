@@ -1,13 +1,13 @@
-"""A spooled tier: what a group of batches to come will ask for, read in the order of the file, and kept on a disk until each one's turn.
+"""A spooled tier: the rows for a group of coming batches are read in the order of the file, and kept on a disk until each batch's turn.
 
-In: the rows of each batch, announced in order and then asked for in the same order. Out: the rows. Invariant: what comes out is what the
-slower tier has; where a batch was not spooled, it is read from there.
+In: the rows of each batch, announced in order and then asked for in the same order. Out: the rows. Invariant: they are those of the slower
+tier; a batch that was not spooled is read from there.
 
-Why: the rows of one batch lie far apart, and a disk answers so many requests a second, however short. The rows of many batches lie near
-each other: read along with what is between them they come as fast as the disk reads in order. They are written batch by batch, so that each
-batch is then a few long reads. A row costs its share of the file, and its own bytes twice, in place of a request.
+Why: the rows of one batch lie far apart, and a disk answers only so many requests a second, however short. The rows of many batches lie
+near each other: read together with the gaps between them, they come as fast as the disk reads in order. They are written batch by batch, so
+that each batch then takes a few long reads. A row costs its share of the file, and its own bytes twice, in place of a request.
 Source: external sorting; DiskGNN (Liu et al. 2024) packs the rows of batches like this for a whole training in advance, which takes as
-much disk as all its batches. Here it is two groups, one that is read and one that is written.
+much disk as all its batches. Here the disk has two groups, one that is read and one that is written.
 
 A group is a stretch of `group_size` batches. While its batches are read from one half of the spool, the next group is made in the other.
 """
@@ -35,7 +35,7 @@ from penstock.records import index_dtype
 from penstock.store.tiers import Read, Tier, TierStats
 
 PIECE_BYTES, NUM_BUFFERS = 16 << 20, 3
-"""Of rows that are read, and written, at a time. One buffer is written while two are read into: the disk is never without a read."""
+"""Bytes of rows read or written at a time, and buffers of them: one is written while two are read into, so the disk never idles."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,11 +43,13 @@ class _Group:
     """Batches that are spooled together.
 
     Attributes:
-        half: of the spool, where they are put.
-        rows: per batch its rows in order, until they are spooled; checks: of these.
-        made: of the spooling; None: it has not begun.
-        starts, cuts: per batch and piece, where in the spool its rows of the piece begin, and which of its rows these are; once made.
-        unread: batches that are still to be asked for. is_dropped: nobody will.
+        half: the half of the spool that holds them.
+        rows: the sorted rows of each batch, until they are spooled.
+        checks: a checksum of the rows of each batch.
+        made: done when they are spooled; None: spooling has not begun.
+        starts, cuts: per batch and piece: where in the spool its rows of the piece begin, and which of its rows these are; once spooled.
+        unread: batches that are still to be asked for.
+        is_dropped: they will not be asked for.
     """
 
     half: int
@@ -60,7 +62,7 @@ class _Group:
     is_dropped: bool = False
 
     def where(self, number: int) -> np.ndarray | None:
-        """int64[n]: rows of the spool that hold those of a batch, in order; None where it was left out."""
+        """int64[n]: the rows of the spool that hold those of a batch, in order; None if the batch was left out."""
         if self.starts is None or self.cuts is None or number >= len(self.starts):
             return None
         starts, cuts = self.starts[number], self.cuts[number]
@@ -72,9 +74,9 @@ class SpooledTier:
 
     Args:
         slow: where all rows are, in the order of a file.
-        folder: on the disk that the spool shall be on. Nothing is seen of it there, and nothing is left.
-        num_bytes: of the spool. Batches that half of it does not hold are read from `slow`.
-        group_size: batches.
+        folder: a folder on the disk for the spool, whose file has no name there and leaves nothing behind.
+        num_bytes: size of the spool. Batches for which half of it has no room are read from `slow`.
+        group_size: batches in a group.
     Raises:
         UsageError: the folder cannot be written, or has no room.
     """
@@ -101,7 +103,7 @@ class SpooledTier:
 
     @property
     def stats(self) -> TierStats:
-        """What was read of the spool."""
+        """Counts of the reads from the spool."""
         return self._file.tier.stats
 
     @property
@@ -111,7 +113,7 @@ class SpooledTier:
 
     @property
     def written_bytes(self) -> int:
-        """To the spool so far."""
+        """Bytes written to the spool so far."""
         return self._file.written_bytes
 
     @property
@@ -124,7 +126,7 @@ class SpooledTier:
             return self._file.buffer_bytes + sum(rows.nbytes for group in waiting for rows in group.rows)
 
     def announce(self, rows: np.ndarray) -> None:
-        """Tell what a batch to come will ask for: int64[n], distinct; batches in order."""
+        """Announce the rows of a coming batch, int64[n], distinct, in the order of the batches."""
         if self._pid != os.getpid():
             return
         ordered = np.sort(rows).astype(self._dtype)
@@ -141,7 +143,7 @@ class SpooledTier:
                 self._go_on()
 
     def restart(self) -> None:
-        """A new pass begins: what was announced and never asked for is forgotten."""
+        """Begin a new pass: what was announced and not asked for is forgotten."""
         if self._pid != os.getpid():
             return
         with self._lock:
@@ -153,7 +155,7 @@ class SpooledTier:
             self._open = _Group(self._open.half)
 
     def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
-        """Begin to read: batches in order."""
+        """Begin to read, in the order of the batches; see `Tier.submit`."""
         if self._pid != os.getpid():  # what the parent spools is not for a forked child
             return self.slow.submit(rows, outs, places)
         with self._lock:
@@ -166,7 +168,7 @@ class SpooledTier:
         return read
 
     def _go_on(self) -> None:
-        """Make the next group, if its half is free. With the lock held."""
+        """Begin to spool the next group, if its half is free; called with the lock held."""
         if self._groups:
             before = self._in_half[self._groups[0].half]
             is_free = before is None or before.is_dropped or before.unread == 0
@@ -175,7 +177,7 @@ class SpooledTier:
                 self._in_half[group.half] = group
                 with contextlib.suppress(RuntimeError):  # the process ends, and its threads take no more work
                     group.made = self._maker.submit(self._make, group)
-                    made = weakref.WeakMethod(self._made)  # the spool ends with its last user, and not with the garbage
+                    made = weakref.WeakMethod(self._made)  # weak, so that the spool ends with its last user, and not at garbage collection
                     group.made.add_done_callback(lambda _: go_on() if (go_on := made()) is not None else None)
 
     def _made(self) -> None:
@@ -183,7 +185,7 @@ class SpooledTier:
             self._go_on()
 
     def _make(self, group: _Group) -> None:
-        """Read what its batches ask for, in order, and write it batch by batch."""
+        """Spool a group: read the rows of its batches in the order of the file, and write them batch by batch."""
         pieces = cut(group.rows, self._file.piece_rows, self._file.half_rows, self._file.step)
         first, number = group.half * self._file.half_rows, pieces.num_batches
         starts = np.empty((number, pieces.num_pieces), np.int64)
@@ -211,7 +213,7 @@ class SpooledTier:
                 one.result()
         finally:
             read = begun = None  # where one failed, nothing more is written to the buffers by the others: an error would keep them
-            wait(written)  # nobody else may have the buffers before
+            wait(written)  # before that, nobody else may use the buffers
         with self._lock:
             group.starts, group.cuts = starts, pieces.cuts
             group.rows.clear()

@@ -1,7 +1,7 @@
 """Stacks of tiers: what lies beneath what, and the way past caches.
 
-In: the topmost tier; a tier that asks another has it as `slow`. Out: tiers. A cache with another one beneath it sees all reads, and the one
-beneath sees what the upper one misses: nothing else, or it would not be what a simulation says of it.
+In: the topmost tier; a tier that asks another has it as its `slow`. Out: tiers. Of two caches, the upper one sees all reads, and the lower
+one only what the upper one misses, so that it behaves as in a simulation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def stack_of(tier: Tier | None) -> list[Tier]:
 
 
 def around(tier: Any) -> Any:
-    """The same rows, read past every cache of the stack that reads would change."""
+    """Return the stack without its dynamic caches and spools, which reads would change: the same rows."""
     slow = getattr(tier, "slow", None)
     if slow is None:
         return tier
@@ -31,6 +31,6 @@ def around(tier: Any) -> Any:
         return beneath
     if beneath is slow:
         return tier
-    past = copy.copy(tier)  # with the same content and the same counts
+    past = copy.copy(tier)  # it shares content and counts
     past.slow = beneath
     return past

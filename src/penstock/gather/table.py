@@ -85,12 +85,12 @@ class TieredTable:
             ids: int64[n], in range.
             allocate: gives the arrays of the result.
             are_distinct: no id comes twice; if it might, each is still read once.
-            around: leave the caches alone that reads change, and read what is beneath.
-            marks: int32[n], slots of distinct ids in the topmost cache, whose content stays; None: they are looked up.
-            hops: see `penstock.gather.hops`; the result has as many rows as they have places.
+            around: bypass dynamic caches and spools, which a read would change.
+            marks: int32[n], slots of distinct ids in the topmost cache, a static one; None: they are looked up.
+            hops: see `penstock.gather.hops`; the result then has a row for each of their places.
         """
         wanted, again, late = ids, None, None
-        if not are_distinct:  # they get to their places when they have come
+        if not are_distinct:  # rows are put to their places when they are there
             (wanted, again), hops, late = np.unique(ids, return_inverse=True), None, hops
         num_rows = size_of(hops, wanted.size)
         outs, places = self.make_room(num_rows, allocate, hops), np.arange(num_rows) if hops is None else places_of(hops)
@@ -98,11 +98,11 @@ class TieredTable:
         return RowsUnderWay(self, self.asked(around).submit(wanted, outs, places, **known), outs, num_rows, again, late)
 
     def asked(self, around: bool) -> Tier:
-        """Return the tier that a read goes to: the topmost; or, `around` caches that reads change, the one beneath them."""
+        """Return the tier that a read goes to: the topmost one, or the stack without dynamic caches and spools (`around`)."""
         return way_around(self.tier) if around else self.tier
 
     def make_room(self, num_rows: int, allocate: Allocator, hops: np.ndarray | None = None) -> list[Any]:
-        """Return per field room for so many rows, as bytes; zeros between `hops`."""
+        """Return uint8[num_rows * row_bytes] per field, zero in the places between `hops`."""
         outs = [allocate(num_rows * kind.row_bytes, np.uint8)[: num_rows * kind.row_bytes] for kind in self.kinds]
         if hops is not None:
             for out, kind in zip(outs, self.kinds, strict=True):
@@ -110,15 +110,15 @@ class TieredTable:
         return outs
 
     def shaped(self, outs: list[Any], num_rows: int, again: np.ndarray | None) -> list[Any]:
-        """Return rows that have come, as arrays of their fields; `again`: int64[n], which of them each row of the result is."""
+        """View the bytes of rows as arrays of their fields; `again`: int64[n], the row that each row of the result repeats."""
         rows = [out.view(kind.dtype).reshape(num_rows, *kind.shape) for out, kind in zip(outs, self.kinds, strict=True)]
         return rows if again is None else [values[again] for values in rows]
 
     def settle(self) -> None:
-        """Wait until all reads that were waited for are over on a device too."""
+        """Wait until a device, too, is done with the reads that were waited for."""
 
     def stats(self) -> dict[str, TierStats]:
-        """What each tier of the stack was asked for, from the top down; of shared caches, what other ranks' devices were asked for too."""
+        """The counts of each tier of the stack, from the top down; with shared caches, those of reads from other ranks' devices, too."""
         found: dict[str, TierStats] = {}
         for tier in stack_of(self.tier):
             found |= {tier.name: tier.stats} | getattr(tier, "peers", {})
@@ -134,7 +134,7 @@ class RowsUnderWay:
     """A gather begun.
 
     Attributes:
-        spans: what was done of it so far, see `penstock.records.Span`.
+        spans: work on it so far, see `penstock.records.Span`.
     """
 
     def __init__(
@@ -144,10 +144,10 @@ class RowsUnderWay:
         self.spans: list[Span] = getattr(read, "spans", [])
 
     def wait(self) -> list[Any]:
-        """End it: per field dtype[n, *shape]."""
+        """Wait for the rows: dtype[n, *shape] per field."""
         waited = time.perf_counter()
         self._read.wait()
-        if not self.spans:  # no cache stands above, which would know more
+        if not self.spans:  # no cache has noted more of it
             since = waited if self._read.since is None else self._read.since
             self.spans.append(("read", since, time.perf_counter(), threading.get_ident()))
         rows = self._table.shaped(self._outs, self._num_rows, None if self._again is None else self._again.reshape(-1))

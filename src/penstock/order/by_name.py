@@ -1,4 +1,4 @@
-"""Orders by their names: what a plan, a training and a study call them. A new one is a line here."""
+"""Orders by the names that plans, trainings and studies call them by. A new order is a line here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NEAR: dict[str, Callable[..., Order]] = {
 order."""
 
 SPLIT = "split"
-"""That of a partition, which knows its parts: of a loader only."""
+"""The order over a partition, by its parts; loaders make it, see `penstock.feed.arguments.choose_order`."""
 
 ORDERS = (*PLAIN, *NEAR)
 
@@ -35,7 +35,7 @@ ORDERS = (*PLAIN, *NEAR)
 def order_by_name(
     name: str, graph: Any, seeds: tuple[NodeType, Any], labels: np.ndarray | None = None, *, seed: int, batch_size: int
 ) -> Order:
-    """Make the order of that name; arguments as of `proximity_order`. Of orders that are not `NEAR`, only the number of seeds counts."""
+    """Make the order of that name; arguments as of `proximity_order`. Orders that are not in `NEAR` use only the number of seeds."""
     if name in PLAIN:
         return PLAIN[name](len(seeds[1]), seed)
     if name in NEAR:

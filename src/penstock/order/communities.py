@@ -1,8 +1,8 @@
 """Communities of nodes, and seeds put together by community: nearer to each other than in the order of a traversal.
 
 In: the undirected view of a graph. Out: a community per node; positions of seeds. Invariant: nothing is drawn.
-A breadth-first traversal leaves a community by its first edge to another one and then visits both in turns; label propagation finds out
-first which nodes belong together. Measured against it in docs/design/orders.md.
+A breadth-first traversal leaves a community by its first edge to another one, and then visits both in turns; label propagation first finds
+which nodes belong together. Measured against it in docs/design/orders.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SETTLED = 0.01
 the same after 3, 5 and 8 rounds."""
 
 SHARE, LEAST = 1 / 128, 256
-"""No community takes more than this share of the nodes (or so many, if that is more): one as large as a cache helps no more than none."""
+"""No community takes more than this share of the nodes, or this number, if that is more: one as large as a cache would not help."""
 
 
 def label_communities(view: UndirectedView) -> np.ndarray:

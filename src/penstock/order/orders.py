@@ -22,8 +22,13 @@ from penstock.threads import Guard
 
 
 class Order(Protocol):
-    """What the feed asks of an order. `name` says which it is, with all that decides it: states are compared by it. A `seed` beside it
-    that is not the loader's goes there too."""
+    """What the feed asks of an order.
+
+    Attributes:
+        name: the order, with everything that decides it: a state fits a loader whose order has the same name. (A `seed` attribute that
+            differs from the loader's is compared, too.)
+        num_seeds: seeds in the set.
+    """
 
     name: str
     num_seeds: int
@@ -38,7 +43,7 @@ class Order(Protocol):
 
 
 def count_batches(num_seeds: int, batch_size: int, drop_last: bool) -> int:
-    """Number of batches that `num_seeds` make."""
+    """Number of batches that `num_seeds` seeds make."""
     return num_seeds // batch_size if drop_last else -(-num_seeds // batch_size)
 
 
@@ -63,7 +68,7 @@ class SequentialOrder(Order):
 
 
 class RandomOrder(Order):
-    """A fresh random permutation per epoch, of which nothing is kept in memory."""
+    """A fresh random permutation per epoch, which takes no memory."""
 
     name = "random"
 
@@ -77,8 +82,8 @@ class RandomOrder(Order):
 
 
 class LocalOrder(Order):
-    """Each part of the seeds is shuffled within itself and feeds one rank (PaGraph 4): batch i * R + r comes from part r, as far as each
-    part has full batches.
+    """Each part of the seeds is shuffled within itself and feeds one rank (PaGraph 4): batch i * R + r comes from part r, while all parts
+    have full batches left.
 
     Args:
         part_sizes: seeds per part; part r holds the positions after those of the parts before it.
@@ -119,8 +124,8 @@ class LocalOrder(Order):
 class GivenOrder:
     """The user's own batches: a torch `sampler` (positions, cut into batches) or `batch_sampler` (batches).
 
-    Every pass reads it once, when it begins, and keeps what it gave: `begin`. Who asks this order itself, as presampling does, is given
-    what the first pass will have; of samplers that are told of epochs (`set_epoch`), only something like it.
+    Each pass reads the sampler once, when it begins, and keeps what it gave: see `begin`. `batch` of this order itself, which presampling
+    asks for, gives what the first pass will have; if the sampler has `set_epoch`, that may be another epoch's.
     """
 
     name = "given"
@@ -134,12 +139,12 @@ class GivenOrder:
         self._guard = Guard()
 
     def num_batches(self, batch_size: int, drop_last: bool) -> int:
-        """Number of batches in an epoch: what the sampler's length says now. One without a length is read."""
+        """Number of batches in an epoch, by the length that the sampler has now. A sampler without one is read."""
         promised = self.promised(batch_size, drop_last)
         return self._foresee().num_batches(batch_size, drop_last) if promised is None else promised
 
     def promised(self, batch_size: int, drop_last: bool) -> int | None:
-        """The same; None where the sampler has no length."""
+        """The same; None if the sampler has no length."""
         sampler: Any = self._sampler if self._batch_sampler is None else self._batch_sampler
         try:
             length = len(sampler)
@@ -158,7 +163,7 @@ class GivenOrder:
             return self._foreseen
 
     def begin(self) -> GivenPass:
-        """Return the order of one pass."""
+        """Read the sampler, unless that was done for the first pass already, and return the order of one pass."""
         with self._guard.lock:
             foreseen = None if self._is_told or self._is_taken else self._foreseen
             self._is_taken = True
@@ -175,9 +180,9 @@ class GivenPass:
     """What a sampler gave for one pass.
 
     Args:
-        given: whose it is.
-        positions: int64[n], one after the other.
-        ends: int64[num_batches + 1], where batches begin and end in them; None: they are cut into batches.
+        given: the order that the pass is of.
+        positions: int64[n], of all batches, one after the other.
+        ends: int64[num_batches + 1], where batches begin and end in `positions`; None: they are cut into batches of equal size.
     """
 
     name = GivenOrder.name
@@ -187,7 +192,7 @@ class GivenPass:
         self._positions, self._ends = positions, ends
 
     def num_batches(self, batch_size: int, drop_last: bool) -> int:
-        """Number of batches: as many as came, and no fewer than the sampler's length says."""
+        """Number of batches that came, or that the sampler's length says, if more."""
         count = count_batches(len(self._positions), batch_size, drop_last) if self._ends is None else len(self._ends) - 1
         return max(count, self._given.promised(batch_size, drop_last) or 0)
 
@@ -216,7 +221,7 @@ def _begin(given: Any) -> Iterator[Any]:
 
 
 def _positions(given: Any) -> np.ndarray:
-    """int64[n] of what a sampler gives."""
+    """What a sampler gives, as int64[n]."""
     positions = np.asarray(given if hasattr(given, "__array__") else list(_begin(given))).reshape(-1)
     if positions.size and positions.dtype.kind not in "iu":
         raise UsageError(f"a sampler gives positions in the set of seeds, whole numbers; got {positions[0].item()!r}")

@@ -5,11 +5,11 @@ ranks; any batch follows from (sequences, seed, epoch, index) alone, so that a s
 Source: BGL (NSDI'23) 3.2.2.
 
 BGL makes several sequences, each a breadth-first traversal from random roots restricted to the train nodes; shifts each circularly by a
-random offset in every epoch; and takes a batch from the sequences round-robin. It does not say how a seed that is in all of them comes
-once per epoch. Here the sequences share the seeds: one traversal, cut into stretches of equal length. Refused, with what was measured
-(docs/design/orders.md): a traversal per sequence, each with a random share of the seeds (neighbours land in different shares: most of the
-locality is gone at 16 sequences); a traversal of all seeds per sequence, passing over those already taken (the same locality as here at
-the same label error, but an epoch must be played from its start, and sequences take memory and time each).
+random offset in every epoch; and takes a batch from the sequences round-robin. It does not say how a seed that is in all sequences comes
+only once per epoch. Here the seeds are divided among the sequences: one traversal is cut into stretches of equal length. Refused, with what
+was measured (docs/design/orders.md): a traversal per sequence, each with a random share of the seeds (neighbours land in different shares:
+most of the locality is gone at 16 sequences); a traversal of all seeds per sequence, passing over those already taken (the same locality as
+here at the same label error, but an epoch must be played from its start, and sequences take memory and time each).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class ProximityOrder(Order):
         offsets: int64[num_sequences + 1], where each begins; from `cut_evenly`.
         seed: of the shifts.
 
-    Cost: nothing is kept but the sequences and the shifts of the last epoch; a batch takes O(batch_size), the first one of an epoch
-    O(num_sequences) more.
+    Cost: memory of the sequences and of one epoch's shifts; time O(batch_size) per batch, and O(num_sequences) more for the first one of an
+    epoch.
     """
 
     def __init__(self, sequences: np.ndarray, offsets: np.ndarray, seed: int) -> None:
@@ -95,10 +95,10 @@ def proximity_order(
         batch_size: the loader's.
         num_workers: trainers that take batches of this order in turn.
         num_sequences: None for the smallest number whose batches are as mixed as those of a random order, see `shuffling_error.py`.
-            Fewer are nearer to each other and less mixed.
-        by_community: put seeds of one community together first (`communities.py`); nearer than a traversal alone, and not BGL's.
-    Without labels the number is the batch size: each batch has a seed from each of so many stretches, which made batches as mixed as those
-    of a random order on all labelled graphs measured; batches that follow each other are still near each other.
+            With fewer sequences the seeds of a batch are nearer to each other, and less mixed.
+        by_community: put seeds of one community together first (`communities.py`): nearer than a traversal alone. Not in BGL.
+    Without labels the number is the batch size, so that each seed of a batch is from another stretch. On all labelled graphs measured that
+    made batches as mixed as those of a random order; batches that follow each other are still near each other.
     """
     graph, node_type, ids, labels = read_seeds(graph, seeds, labels)
     if ids.size == 0:
@@ -136,7 +136,7 @@ def _order_by_place(graph: Graph, node_type: NodeType, ids: np.ndarray, seed: in
 
 
 def _count_distinct(ids: np.ndarray, num_ids: int) -> int:
-    """Different ones among ids in [0, num_ids); a byte each."""
+    """Number of different ids, of ids in [0, num_ids); takes a byte for each of those."""
     seen = np.zeros(num_ids, np.bool_)
     seen[ids] = True
     return int(np.count_nonzero(seen))
@@ -169,7 +169,7 @@ def _check(sequences: np.ndarray, offsets: np.ndarray) -> None:
 
 
 def read_seeds(graph: Any, seeds: Any, labels: np.ndarray | None) -> tuple[Graph, NodeType, np.ndarray, np.ndarray | None]:
-    """Resolve a store, a node type and the name of a part, and check ids and labels."""
+    """Return (graph, node type, int64[n] ids, labels or None) of the arguments of `proximity_order`, checked."""
     store, graph = (None, graph) if isinstance(graph, Graph) else (graph, graph.graph())
     node_type, ids = seeds if isinstance(seeds, tuple) else (None, seeds)
     if node_type is None and len(graph.num_nodes) > 1:

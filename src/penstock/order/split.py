@@ -1,8 +1,8 @@
-"""The order of a partitioned graph: each process trains on seeds of its own part, as far as parts have equally many; of several processes
-of a part each on seeds that are near each other, where the partition has a second level.
+"""The order of a partitioned graph: each process trains on seeds of its own part, as far as parts have equally many. If the partition has a
+second level, each of several processes with one part trains on seeds that are near each other.
 
-In: the seeds and the book of their part. Out: an order. Invariant: every position comes once an epoch, and which batch it is in depends on
-the partition and the seed alone: one process that takes all batches gets the same. Source: DistDGLv2 5.3, 5.4, 5.6.1.
+In: the seeds and their book. Out: an order. Invariant: every position comes once an epoch, in a batch that depends on the partition and the
+seed alone, so that one process that takes all batches gets the same ones. Source: DistDGLv2 5.3, 5.4, 5.6.1.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from penstock.order.orders import LocalOrder
 
 
 class SplitOrder(LocalOrder):
-    """Seeds in the order of parts and trainers, cut into a share for each trainer of a part; each is shuffled within itself. Shares differ
-    by one seed at most, so that all have work: where parts have unequally many seeds, some of a share are those of a neighbouring one.
+    """Seeds sorted by part and trainer, and cut into a share for each trainer; each share is shuffled within itself. The sizes of shares
+    differ by one at most, so that all have equal work: where parts have unequal numbers of seeds, a share has some of a neighbouring part.
 
     Args:
-        positions: int[num_seeds], those of the seeds in the order of `penstock.partition.Book.sort`; an array, or what gives elements as
-            one does.
+        positions: int[num_seeds], positions of the seeds, sorted by `penstock.partition.Book.sort`; an array, or what is indexed like one.
         num_parts: batch i is of part i mod num_parts,
         num_trainers: and of trainer i div num_parts mod num_trainers.
-        partition: what tells it from others.
+        partition: digest of the partition.
         seed: of the shuffling.
     """
 

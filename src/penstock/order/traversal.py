@@ -48,7 +48,7 @@ def _traverse(view: UndirectedView, wanted: np.ndarray, root: int) -> np.ndarray
 
 
 def _find(ascending: np.ndarray, reached: np.ndarray, first_id: int, dtype: type) -> np.ndarray:
-    """Where each node that was reached is among ascending ids of its type."""
+    """Position of each node that was reached among the ascending ids of its type."""
     found = np.empty(reached.size, dtype)
     for first in range(0, reached.size, BLOCK):
         found[first : first + BLOCK] = np.searchsorted(ascending, reached[first : first + BLOCK].astype(np.int64) - first_id)

@@ -1,7 +1,8 @@
-"""The undirected view of a graph: what is near what, over one space of ids, in memory linear in nodes.
+"""The undirected view of a graph: the neighbours of nodes in both directions, over one space of ids, in memory linear in nodes.
 
-In: a graph of in-neighbour lists, homogeneous or typed. Out: views of them, and lists of some out-neighbours where edges have no reverse.
-Invariant: no edge is copied but the out-neighbours: `PICKED` per node and edge type into its type, at most.
+In: a graph of in-neighbour lists, homogeneous or typed. Out: views of these lists, and lists of some out-neighbours if edges have no
+reverse.
+Invariant: no edges are copied but those out-neighbours, at most `PICKED` per node and edge type into its type.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class UndirectedView:
     """A graph as the kernels `breadth_first` and `label_communities` take it.
 
     Attributes:
-        num_nodes: of all types together; type after type they make up one space of ids.
+        num_nodes: of all types together, which are numbered type after type in one space of ids.
         first_ids: node type -> its first id in that space.
         indptrs, indices: arrays of each edge type, read-only and each of one dtype.
         firsts: int64[num_edge_types, 2]: first id of the source and of the destination type.
@@ -100,7 +101,7 @@ def _with_outgoing(view: UndirectedView) -> UndirectedView:
 
 
 def _read_only(array: np.ndarray, dtype: type | np.dtype) -> np.ndarray:
-    """A read-only view: kernels take tuples of arrays of one kind, and of a memory map there are only such."""
+    """A read-only view: kernels take tuples of arrays of one kind, and memory maps are read-only."""
     view = np.ascontiguousarray(array, dtype=dtype).view(np.ndarray)[:]
     view.flags.writeable = False
     return view
@@ -108,7 +109,7 @@ def _read_only(array: np.ndarray, dtype: type | np.dtype) -> np.ndarray:
 
 @contextmanager
 def read_at_random(view: UndirectedView) -> Iterator[None]:
-    """While lists are read here and there: of files that memory does not hold, what follows a list is not read along. Little would stay."""
+    """While lists are read at random: switch read-ahead off for files larger than memory, of which little would stay."""
     files = [array for array in view.indices if array.nbytes > free_bytes() // 2 and advise_random(array)]
     try:
         yield

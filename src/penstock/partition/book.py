@@ -1,9 +1,9 @@
 """The book: which part of a partitioned graph owns what, and as which row.
 
-In: an owner for each node. Out: for nodes and for edges, whose they are and where the owner keeps them. Invariants: nodes keep their ids,
-and edges their positions; a part's rows are its nodes in the order of their ids, and their in-neighbour lists one after the other.
-Source: DistDGLv2 5.3, which numbers nodes anew so that each part owns a range. Here that number, the place, is looked up: 4 bytes a node
-in each process, for ids, random draws and batches that no partition changes.
+In: an owner for each node. Out: for nodes and for edges, their owner and their row there. Invariants: nodes keep their ids, and edges their
+positions; a part's rows are its nodes in the order of their ids, and their in-neighbour lists one after the other.
+Source: DistDGLv2 5.3, which renumbers nodes so that each part owns a range. Here that new number, the place, is looked up, for 4 bytes a
+node in each process, so that no partition changes ids, random draws or batches.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class Shares(Protocol):
         ...
 
     def local(self, rows: np.ndarray, part: int) -> np.ndarray:
-        """int64[n]: which row of the table of `part`, this process's, each of int64[n] `rows` is; InputError where one is not there."""
+        """int64[n]: the row in the table of `part`, this process's, of each of int64[n] `rows`; InputError where one is not in it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """Nodes of one type.
+    """The owners of the nodes of one type.
 
     Attributes:
-        places: int32 or int64[num_nodes]: nodes numbered part after part, in each part in the order of their ids.
+        places: int32 or int64[num_nodes]: the nodes numbered part after part, within each part in the order of their ids.
         starts: int64[num_parts + 1]: part p has the places from starts[p] to starts[p + 1].
-        trainers: int16[num_nodes]: by which of the trainers of its part each node is trained on, where it is a seed; None: it has one.
-        num_trainers: of each part.
+        trainers: int16[num_nodes]: the trainer, of those of its part, that has each node as a seed; None: each part has one trainer.
+        num_trainers: trainers of each part.
     """
 
     places: np.ndarray
@@ -56,7 +56,7 @@ class Book:
 
     @property
     def num_rows(self) -> int:
-        """Nodes."""
+        """Number of nodes."""
         return self.places.size
 
     def owners(self, rows: np.ndarray) -> np.ndarray:
@@ -64,37 +64,37 @@ class Book:
         return np.searchsorted(self.starts, self.places[rows], side="right") - 1
 
     def local(self, rows: np.ndarray, part: int) -> np.ndarray:
-        """Which of the part's nodes each is."""
+        """The row of each node among those of the part."""
         found = self.places[rows] - self.starts[part]  # int64
         if found.size and not (int(found.min()) >= 0 and int(found.max()) < self.size_of(part)):
             raise InputError(f"rows were asked for that part {part} does not own")
         return found
 
     def sort(self, nodes: np.ndarray) -> np.ndarray:
-        """int[n]: what puts int64[n] nodes in the order of their parts, trainers and places; equal ones stay in theirs."""
+        """int[n]: the permutation that sorts int64[n] nodes by part, trainer and place; stable."""
         order = np.argsort(self.places[nodes], kind="stable").astype(index_dtype(nodes.size))
         return order if self.trainers is None else order[self._by_trainer(nodes[order])]
 
     @property
     def nodes(self) -> np.ndarray:
-        """int32 or int64[num_nodes]: all nodes in that order."""
+        """int32 or int64[num_nodes]: all nodes, sorted so."""
         nodes = np.empty_like(self.places)
         nodes[self.places] = np.arange(self.num_rows, dtype=self.places.dtype)
         return nodes if self.trainers is None else nodes[self._by_trainer(nodes)]
 
     def _by_trainer(self, nodes: np.ndarray) -> np.ndarray:
-        """What puts nodes that are in the order of their places in that of their trainers."""
+        """The permutation that sorts nodes, sorted by place, by trainer within their part."""
         assert self.trainers is not None
         return np.argsort(self.owners(nodes) * self.num_trainers + self.trainers[nodes], kind="stable")
 
     @property
     def num_parts(self) -> int:
-        """Parts."""
+        """Number of parts."""
         return self.starts.size - 1
 
     @property
     def digest(self) -> str:
-        """16 hex digits, which tell it from others."""
+        """16 hex digits over its content."""
         digest = xxhash.xxh3_64(self.places.data)
         digest.update(self.starts.data)
         if self.trainers is not None:
@@ -102,13 +102,13 @@ class Book:
         return digest.hexdigest()
 
     def size_of(self, part: int) -> int:
-        """Nodes of a part."""
+        """Number of nodes of a part."""
         return int(self.starts[part + 1] - self.starts[part])
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeShares:
-    """Edges of one type, at their positions: each is where its destination is.
+    """The owners of the edges of one type, by position: an edge is with its destination.
 
     Attributes:
         indptr: int64[num_dst + 1], of the whole graph.

@@ -1,8 +1,8 @@
 """Writing a partition: each part's rows and lists go to a folder of its own, beside what every part needs of the whole graph.
 
-In: a store, and an owner for each of its nodes. Out: a partition, or nothing: as with a store, a killed writer leaves neither half of one
-nor litter that the next does not remove. Everything is read once, from front to back, and every file is written so. Memory: 20 bytes a node
-of the largest type beside the owners, 8 of the others, and blocks of some ten MiB.
+In: a store, and an owner for each of its nodes. Out: a partition, or nothing: as with a store, a killed writer leaves no half of one, and
+the next writer removes what it left. Everything is read once, from front to back, and every file is written in that way. Memory: 20 bytes
+for each node of the largest type beside the owners, 8 for each of the others, and blocks of some ten MiB.
 """
 
 from __future__ import annotations
@@ -53,14 +53,15 @@ def write_parts(
     Args:
         store: open.
         owners: node type -> int[num_nodes], the part of each node, in [0, num_parts).
-        num_parts: as many folders are made, `part-0`, `part-1`, ...
-        destination: a folder that is not there, or empty.
+        num_parts: number of folders that are made: `part-0`, `part-1`, ...
+        destination: a folder that does not exist, or is empty.
         trainers, num_trainers: node type -> int16[num_nodes], the trainer of each node among those of its part, in [0, num_trainers); where
             a part has several.
         made: how the owners were chosen; plain data, kept in the manifests.
-        progress: told of bytes.
+        progress: is called with bytes written.
     Raises:
-        UsageError: a node without a part; there is something at the destination already. StoreError: it cannot be written.
+        UsageError: a node has no part; the destination is not empty.
+        StoreError: it cannot be written.
     """
     store.graph().check_lists()
     progress, made = progress or Quiet(), made or {}
@@ -111,7 +112,7 @@ def refuse_existing(destination: str | os.PathLike[str]) -> None:
 
 
 def _degree_dtype(store: Store, node_type: NodeType) -> type:
-    """As `penstock.cache.hotness.degree_hotness` has it."""
+    """The dtype of out-degrees, as in `penstock.cache.hotness.degree_hotness`."""
     num_edges = sum(count for edge_type, count in store.num_edges.items() if edge_type[0] == node_type)
     return np.uint32 if num_edges < 1 << 32 else np.int64
 
@@ -220,7 +221,7 @@ def _to_all(blocks: Iterable[np.ndarray], file: str, dtype: str, num_parts: int,
 
 
 def _within(spec: ArraySpec, part: int) -> ArraySpec:
-    """The same array, named from within its part."""
+    """The array under its name within the part."""
     return replace(spec, file=spec.file.removeprefix(f"part-{part}/"))
 
 

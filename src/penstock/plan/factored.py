@@ -22,7 +22,7 @@ class Times:
 
     @property
     def trainer_s(self) -> float:
-        """Of a trainer, which brings the rows of a batch while it trains on the one before: the longer of the two."""
+        """Seconds that a trainer takes for a batch: it gathers one while it trains on the one before, so the longer of the two."""
         return max(self.extract_s, self.train_s)
 
 

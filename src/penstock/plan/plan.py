@@ -1,4 +1,4 @@
-"""A plan: in which order seeds come, where rows and neighbour lists live, what is kept of them in faster memory, and how far the pipeline
+"""A plan: the order of the seeds, where rows and neighbour lists live, what is kept of them in faster memory, and how far the pipeline
 looks ahead.
 
 A recipe is a plan that has a name: a system of the papers as a setting of this machine, never a code path of its own.
@@ -26,9 +26,9 @@ DEVICE_TOPOLOGIES = ("device", "pinned", "host")
 HOLDS = ("samples", "ids")
 MAX_MAP_THREADS = 256
 BUDGETS = ("host_memory", "spool", "spool_folder", "device_policy", "device_cache", "device_topology")
-"""How much there is, in place of what is done with it."""
+"""Settings of how much there is, not of what is done with it."""
 SAME = "same"
-"""A made-up device beneath the lists that is that of the rows; a policy of the device that is that of the host."""
+"""Value of `slow_topology`: the simulated device of the rows; of `device_policy`: the policy of the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,57 +36,58 @@ class Plan:
     """How a loader is fed.
 
     Attributes:
-        recipe: name it came from, for reports.
-        order: of the seeds: "random", "sequential", or near seeds in batches that follow each other: "proximity", "community"; over a
-            partition also "split": each process has seeds of its part.
-        features: where rows are read from: "given" leaves them (a store's are mapped files), "memory" reads them in at the start, "disk"
-            reads them past the page cache, by many requests at once (see `store.tiers.DiskTier`).
+        recipe: the name it came from, for reports.
+        order: of the seeds: "random"; "sequential"; "proximity" or "community", which put near seeds into batches that follow each other;
+            over a partition also "split", which gives each process seeds of its own part.
+        features: where rows are read from: "given" leaves them where they are (a store's are mapped files), "memory" reads them in at the
+            start, "disk" reads them past the page cache, by many requests at once (see `store.tiers.DiskTier`).
         policy: which rows are kept in memory above that; None keeps none. Chosen once: "degree", "ratio", "presample", "inclusion",
             "random"; by the batches so far: "fifo", "lru", "lfu", "clock", "sieve", "s3-fifo"; by those to come: "belady".
-        cache: how many: "10%" of the rows of each type, "2GiB" with all that the policy needs, or "5000 rows".
-        window: batches that a policy which looks ahead is told of.
+        cache: how many rows: "10%" of those of each type, "2GiB" with all that the policy needs, or "5000 rows".
+        window: how many batches a policy that looks ahead knows.
         presample_epochs: epochs sampled to find out what is hot.
-        slow: a device to be played beneath the cache: "1GB/s,100us" (see `slow_options`); None for none.
-        topology: where neighbour lists are read from: "given" leaves them (a store's are mapped files), "memory" reads them in, "disk"
-            reads them past the page cache; row pointers stay where they are.
-        neighbor_policy: whose neighbour lists are kept in memory above that: the best by value per edge, "ratio", "presample", "degree" or
+        slow: speed of a simulated device beneath the cache: "1GB/s,100us" (see `slow_options`); None: no such device.
+        topology: where neighbour lists are read from: "given" leaves them where they are (a store's are mapped files), "memory" reads them
+            in, "disk" reads them past the page cache; row pointers stay where they are.
+        neighbor_policy: which neighbour lists are kept in memory above that, the best by value per edge: "ratio", "presample", "degree" or
             "random"; None keeps none.
-        neighbor_cache: how many: "10%" of all edges, "2GiB" with the table that finds them, "5000 lists"; or "shared": `cache` is then one
-            budget for rows and lists, divided by what a byte of each saves.
+        neighbor_cache: how many lists: "10%" of all edges, "2GiB" with the table that finds them, "5000 lists"; or "shared": `cache` is
+            then one budget for rows and lists, divided by what a byte of each saves.
         neighbor_layout: how kept lists are found: "direct", by a table of offsets, or "prefix", by rank.
-        slow_topology: a device to be played beneath the lists, as `slow`: "1GB/s,100us,4KiB blocks"; "same": they are on the device of
-            `slow`, and their reads queue with those of the rows.
-        hold: what is kept of a batch that is known and not made yet: "samples", or "ids" of its rows only, and it is sampled again.
-        host_memory: a budget for the whole process: "2GiB". What is kept (`cache`, `neighbor_cache`), `window` and `hold` then follow from
-            a short profile, and so does the number of batches made at once; lists are ranked by the visits in it. A plan that
-            says nothing else, or only what a device has, becomes that of the recipe ginex. With a device, what that reads in memory of the
-            host and the copies on their way to it are in the budget, what it keeps itself is not: `device_cache`, `neighbor_cache` of
-            samples that it draws. With `spool` it is rows spooled, and as many batches at once as make it fast within both.
-        map_threads: threads that read rows and neighbours from maps at the same time, for stores beyond memory: a row that is not in the
-            page cache holds up the thread that touches it. The system's read-ahead is then off for these maps, once what is kept has been
-            chosen. 0: the loader's own threads, with read-ahead. Ginex 5.1 tuned PyG over maps like this.
-        spool: bytes of a disk: "8GiB". Rows that `policy`, which must be one that stays, does not keep are read for half a `window` of
-            batches at once, in the order of the file, and lie in the spool until their batch's turn (see `gather.SpooledTier`): for rows
-            of a disk that lie far apart. What half the spool does not hold of them, and without one all of them, is read batch by batch.
-            It may be a number of bytes, as host_memory.
-        spool_folder: where; None: beside the features.
-        presample_batches: how many batches of an epoch are sampled at most to find out what is hot; None: all of them.
-        device_policy: which rows are kept in memory of the device, where the loader has one (`NeighborLoader(device="cuda")`). None: those
-            that `policy` says, where the device itself reads all rows in memory of the host ("given" or "memory", nothing slow, no
-            `map_threads`); else none, and `policy` is for memory of the host. With both, a cache of the device is above one of the host,
-            which is asked for what that misses (BGL): for rows that the device does not read by itself. "same": both by `policy`, where
-            there is a device and such rows; elsewhere there is one cache, by `policy` and `cache`.
-        device_cache: how many, as `cache`; with `device_policy`. None: what training leaves free of the device's memory, seen after the
-            first steps, less a reserve. Above a cache of the host, fewer rows than that has: of two that are equal and dynamic, the one
-            beneath would never be asked for what it has. Besides, labels and other single numbers of nodes and edges whose rows the device
-            reads by itself are on it, where a sixteenth of its free memory holds those of a type.
-        device_topology: where neighbour lists are read from, where the loader has a device: by the device, which then draws
-            the samples, out of its own memory ("device") or pinned memory of the host ("pinned"); or by the CPU, which draws them ("host").
-            None: the first of these that can be. Lists that `neighbor_policy` keeps are on the device then, over pinned ones.
-        huge_pages: move a store's maps that are read as they are into huge pages of memory, beside the batches, where they take no more
-            than an eighth of what is free. False leaves them to the page cache, which several processes share.
+        slow_topology: speed of a simulated device beneath the lists, as `slow`: "1GB/s,100us,4KiB blocks"; "same": the lists are on the
+            device of `slow`, where their reads queue with those of the rows.
+        hold: what is held of a batch that was sampled ahead: "samples", or only the "ids" of its rows, and it is sampled again.
+        host_memory: a budget for the whole process: "2GiB", or a number of bytes. A short profile then chooses how much is kept (`cache`,
+            `neighbor_cache`), `window`, `hold` and the number of batches in flight, and ranks lists by the visits in it. A plan that says
+            nothing else, or only what a device has, becomes the recipe ginex. With a device, the budget includes what it reads in memory
+            of the host and the copies on their way to it, but not its own memory: that is `device_cache`, and `neighbor_cache` where it
+            draws the samples. With `spool`, spooled rows take the place of cached ones, and there are as many batches in flight as make
+            the spool fast within both budgets.
+        map_threads: threads that read rows and neighbours from maps at once, for stores larger than memory: a row that is not in the page
+            cache blocks the thread that touches it. The system's read-ahead is switched off for these maps, once what is kept has been
+            chosen. 0: the loader's own threads, with read-ahead. (Ginex 5.1 tuned PyG over maps like this.)
+        spool: bytes of a disk: "8GiB", or a number. Rows that `policy`, which must be a static one, does not keep are read for half a
+            `window` of batches at once, in the order of the file, and lie in the spool until their batch's turn (see
+            `gather.SpooledTier`): for rows of a disk that lie far apart. Rows for which half the spool has no room are read batch by batch,
+            as all of them are without a spool.
+        spool_folder: where the spool is; None: beside the features.
+        presample_batches: most batches of an epoch that are sampled to find out what is hot; None: all of them.
+        device_policy: which rows are kept in memory of the device, where the loader has one (`NeighborLoader(device="cuda")`). None: where
+            the device itself reads all rows in memory of the host ("given" or "memory", nothing slow, no `map_threads`), `policy` is for
+            memory of the device; elsewhere nothing is kept there, and `policy` is for memory of the host. With both policies, a cache of
+            the device stands above one of the host, which is asked for what the upper one misses (BGL): for rows that the device does not
+            read by itself. "same": `policy` for both, where there is a device and such rows; elsewhere one cache, by `policy` and `cache`.
+        device_cache: how many rows `device_policy` keeps, as `cache`. None: what training leaves free of the device's memory, seen after
+            the first steps, less a reserve. Above a cache of the host it should hold fewer rows than that one: of two equal dynamic caches
+            the lower one would never be asked for a row that it has. Apart from this, where the device reads rows by itself, labels and
+            other single numbers of nodes and edges lie on it, if those of a type take at most a sixteenth of its free memory.
+        device_topology: who draws the samples, where the loader has a device: the device, which reads neighbour lists in its own memory
+            ("device") or in pinned memory of the host ("pinned"); or the CPU ("host"). None: the first of these that is possible. Lists
+            that `neighbor_policy` keeps are on the device then, above pinned ones.
+        huge_pages: move a store's maps that are read as they are into huge pages of memory, beside the batches, where that takes at most
+            an eighth of the free memory. False leaves them to the page cache, which several processes share.
     Raises:
-        UsageError: values that are none of these, or that do not go together.
+        UsageError: a value that is not allowed, or values that exclude each other.
     """
 
     recipe: str = "custom"
@@ -174,7 +175,7 @@ class Plan:
             )
 
     def _check_levels(self, above: str) -> None:
-        """Refuse what a cache of the host cannot be beneath one of the device."""
+        """Refuse policies that cannot stand in a cache of the host beneath one of the device."""
         is_known = above in STATIC and not self.is_device_cache_found
         if self.policy == Belady.name and not is_known:
             raise UsageError(
@@ -213,11 +214,14 @@ class Plan:
     __repr__ = show
 
     def resolved(self, *, has_device: bool) -> Plan:
-        """Say what `device_policy="same"` stands for in a loader with or without a device; and, where a budget of host memory decides
-        `cache`, that a policy over rows that the device reads is the device's, whose memory is another."""
+        """Return the plan for a loader with or without a device.
+
+        `device_policy="same"` becomes the policy that it stands for. Where a budget of host memory decides `cache`, and a device reads the
+        rows itself, `policy` becomes its policy: rows are kept in its memory, which is not in that budget.
+        """
         if has_device and self.is_read_by_device and self.host_memory is not None and self.policy is not None:
             if self.device_policy not in (None, SAME):
-                return self  # refused where the rows are
+                return self  # two policies for rows that the device reads: refused later, where that is known of each type
             cache = None if parse_capacity(self.cache)[1] == 0 else self.cache
             return replace(self, policy=None, cache="0", device_policy=self.policy, device_cache=cache)
         if self.device_policy != SAME:
@@ -228,47 +232,47 @@ class Plan:
 
     @property
     def is_budget(self) -> bool:
-        """It says how much there is of memory, of a disk and of a device, and nothing else."""
+        """Whether it says only how much memory, disk and device there is."""
         return self.host_memory is not None and replace(self, **dict.fromkeys(BUDGETS)) == Plan()
 
     @property
     def has_plain_features(self) -> bool:
-        """Nothing stands between the loader and the arrays of features."""
+        """Whether the loader reads the arrays of features directly."""
         return self.policy is None and self.features == "given" and self.slow is None and not self.map_threads
 
     @property
     def has_plain_topology(self) -> bool:
-        """Nothing stands between the sampler and the arrays of neighbours."""
+        """Whether the sampler reads the arrays of neighbours directly."""
         return self.neighbor_policy is None and self.topology == "given" and self.slow_topology is None and not self.map_threads
 
     @property
     def is_read_by_device(self) -> bool:
-        """A device, where the loader has one, reads all rows by itself: they are in memory of the host, and nothing stands before them."""
+        """Whether a device, where the loader has one, can read all rows by itself: they are in memory of the host, and not made slow."""
         return self.features != "disk" and self.slow is None and not self.map_threads
 
     @property
     def is_read_ahead(self) -> bool:
-        """Rows come from a disk, for samples that were drawn before: a policy looks ahead, or they are spooled."""
+        """Whether rows come from a disk for samples that were drawn ahead: a policy looks ahead, or rows are spooled."""
         return self.features == "disk" and (self.spool is not None or Belady.name in (self.policy, self.device_policy))
 
     @property
     def is_by_inclusion(self) -> bool:
-        """Passes over all neighbour lists, and memory for what they tell, may be taken to find out what is hot."""
+        """Whether inclusion probabilities may rank rows: they take passes over all neighbour lists, and memory for each node."""
         return self.host_memory is None and self.is_sampled_by_device
 
     @property
     def is_device_cache_found(self) -> bool:
-        """How many rows the device keeps is found out after the first steps."""
+        """Whether the first steps of training decide how many rows the device keeps."""
         return self.device_policy is not None and self.device_cache is None
 
     @property
     def is_sampled_by_device(self) -> bool:
-        """A device, where the loader has one, can draw the samples: lists are in memory of the host, and nothing stands before them."""
+        """Whether a device, where the loader has one, can draw the samples: lists are in memory of the host, and not made slow."""
         return self.topology != "disk" and self.slow_topology is None and not self.map_threads
 
     @property
     def is_plain(self) -> bool:
-        """Nothing stands between the loader and the arrays."""
+        """Whether the loader reads all arrays directly."""
         return self.has_plain_features and self.has_plain_topology
 
     def as_dict(self) -> dict[str, Any]:

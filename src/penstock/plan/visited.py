@@ -58,7 +58,7 @@ class VisitedLists:
 
     @property
     def num_bytes(self) -> int:
-        """Of all visited lists."""
+        """Bytes of all visited lists."""
         return int(self._ends[-1]) if self._ends.size else 0
 
     def misses(self, num_bytes: int) -> float:

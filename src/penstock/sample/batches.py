@@ -1,6 +1,6 @@
-"""Which batches there are, as far as sampling goes: whose neighbourhoods are drawn, for which seeds.
+"""The batches of a loader as far as sampling goes: their seeds and their samples.
 
-In: a sampler, and seeds in an order. Out: the seeds of any batch.
+In: a sampler, and seeds in an order. Out: the seeds or the sample of any batch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from penstock.order import Order
 from penstock.records import NodeType, Sample
 from penstock.sample.neighbor import NeighborSampler
-from penstock.sample.seeds import Begun, SeedSet
+from penstock.sample.seeds import BatchSeeds, SeedSet
 from penstock.sample.workspace import Workspace
 
 
@@ -21,9 +21,9 @@ class SampledBatches:
     """The batches of a loader, as far as sampling goes.
 
     Attributes:
-        sampler: of their neighbourhoods.
+        sampler: samples their neighbourhoods.
         seeds: the set of seeds.
-        order, batch_size: which of them make a batch.
+        order, batch_size: which of the seeds make a batch.
     """
 
     sampler: NeighborSampler
@@ -33,18 +33,18 @@ class SampledBatches:
 
     @property
     def num_batches(self) -> int:
-        """Of an epoch."""
+        """Batches in an epoch, the last, incomplete one included."""
         return self.order.num_batches(self.batch_size, False)
 
-    def begin(self, epoch: int, batch: int) -> Begun:
-        """What a batch begins from."""
+    def seeds_of(self, epoch: int, batch: int) -> BatchSeeds:
+        """The seeds of a batch."""
         return self.seeds.at(self.order.batch(epoch, batch, self.batch_size), seed=self.sampler.seed, epoch=epoch, batch=batch)
 
     def first_share(self) -> dict[NodeType, np.ndarray]:
-        """float64[num_nodes] of the types of the seeds: the probability that a random batch begins from each node."""
+        """Node type of seeds -> float64[num_nodes]: the probability that a random batch begins from each node."""
         return self.seeds.share(self.batch_size, self.sampler.graph.num_nodes)
 
     def draw(self, epoch: int, batch: int, workspace: Workspace) -> Sample:
-        """The neighbourhood of a batch."""
-        begun = self.begin(epoch, batch)
-        return self.sampler.sample(begun.nodes, epoch=epoch, batch=batch, workspace=workspace, times=begun.times)
+        """Sample the neighbourhood of a batch."""
+        seeds = self.seeds_of(epoch, batch)
+        return self.sampler.sample(seeds.nodes, epoch=epoch, batch=batch, workspace=workspace, times=seeds.times)

@@ -15,11 +15,11 @@ DIRECT_LIMIT = 1 << 25
 beyond, a hash table sized by the batch keeps the memory of a thread small."""
 
 SPARE_LIMIT = 1 << 22
-"""The same where neighbour lists are not in memory: the table is not what takes the time then, and memory is dear."""
+"""The same where neighbour lists are not in memory: then the table takes little of the time, and memory is scarce."""
 
 
 class _Table:
-    """What both tables have: entries that count from `_base` on, the others are of batches before."""
+    """What both tables share: entries count from `_base` on; smaller ones are left over from earlier batches."""
 
     def __init__(self, table: np.ndarray) -> None:
         self._table, self._base = table, 1
@@ -30,7 +30,7 @@ class _Table:
         return self._table.nbytes
 
     def finish(self, num_nodes: int) -> None:
-        """End a batch that knew `num_nodes` nodes: forget them."""
+        """Forget a batch of `num_nodes` nodes."""
         self._base += num_nodes
 
 

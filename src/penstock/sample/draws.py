@@ -1,7 +1,8 @@
-"""Drawing positions of neighbour lists, uniformly, by weight, or among the edges in time: one edge type of one hop.
+"""Drawing positions from neighbour lists, uniformly, by weight, or among the edges in time: one edge type of one hop.
 
-In: lists, and what is drawn of each. Out: positions in them, list after list. Invariant: what is drawn of a list depends on its node, its
-weights or times, and the counter; not on the lists beside it, so whoever has some of them draws of these what another would.
+In: lists, and how many to draw from each. Out: positions in them, list after list. Invariant: what is drawn from a list depends on its
+node, its weights or times, and the counter, not on the lists beside it, so a process that has some of the lists draws from them what any
+other would.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ from penstock.records import CSC, EdgeType
 from penstock.sample.workspace import Scratch
 
 MakeRoom = Callable[[int], np.ndarray]
-"""Number of edges -> int64[at least so many], where their positions go."""
+"""Number of edges -> int64[>= that number], which receives their positions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What all draws of a hop and an edge type have in common.
+    """What all draws of one edge type in one hop share.
 
     Attributes:
-        fanout, replace, takes_last: as of the sampler.
-        key: uint64[2]. batch, hop, number: of the counter; `number` is that of the edge type.
+        fanout, replace, takes_last: see `NeighborSampler`.
+        key: uint64[2], of the random generator.
+        batch, hop, number: parts of the counter; `number` is that of the edge type.
     """
 
     fanout: int
@@ -44,12 +46,12 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """The nodes whose lists are drawn of.
+    """The nodes from whose lists is drawn.
 
     Attributes:
         nodes: int64[n].
-        copies: int64[n], of the counter; None: all are 0.
-        until: int64[n], when each looks at the graph, where edges have times; else None.
+        copies: int64[n], part of the counter; None: all are 0.
+        until: int64[n], the latest time of edges for each, where edges have times; else None.
     """
 
     nodes: np.ndarray
@@ -61,16 +63,17 @@ def draw_positions(
     edge_type: EdgeType, csc: CSC, num_src: int, how: Draw, frontier: Frontier, scratch: Scratch, offsets: np.ndarray, make_room: MakeRoom,
     *, are_read: bool,
 ) -> tuple[np.ndarray, np.ndarray, int]:  # fmt: skip
-    """Draw of each list.
+    """Draw from each list.
 
     Args:
-        num_src: nodes that neighbours may be.
-        offsets: int64[n + 1]: offsets[0] is there, the others are set: where the edges of each list end.
-        are_read: neighbours too, from `csc.indices`; else positions alone.
+        num_src: number of source nodes, to check neighbours.
+        offsets: int64[n + 1]: offsets[0] is given; the others, where the edges of each list end, are written.
+        are_read: read the neighbours, too, from `csc.indices`; else draw positions alone.
     Returns:
-        (positions int64[m], neighbours [m] in scratch, m; -1 where one that was read is no node).
+        (positions int64[m], neighbours [m] in scratch, m, or -1 if a neighbour that was read is no node).
     Raises:
-        CorruptStoreError: a list outside the edges. NotSupportedError: one that is too long.
+        CorruptStoreError: a list lies outside the edges.
+        NotSupportedError: a list is too long.
     """
     if csc.sums is not None:
         return _draw_weighted(edge_type, csc, num_src, how, frontier, scratch, offsets, make_room, are_read=are_read)
@@ -98,7 +101,7 @@ def _draw_weighted(
     edge_type: EdgeType, csc: CSC, num_src: int, how: Draw, frontier: Frontier, scratch: Scratch, offsets: np.ndarray, make_room: MakeRoom,
     *, are_read: bool,
 ) -> tuple[np.ndarray, np.ndarray, int]:  # fmt: skip
-    """The same by weight. How many come is known afterwards: edges of weight 0 do not."""
+    """The same by weight. The number of edges is known only afterwards, since edges of weight 0 are not drawn."""
     nodes = frontier.nodes
     most, bad = draw.count_neighbors(csc.indptr, csc.num_edges, nodes, how.fanout, how.replace)
     if most < 0:

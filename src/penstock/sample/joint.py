@@ -1,9 +1,9 @@
-"""Reads of several threads, made one: what is asked for while a read is under way is read together when it is over.
+"""Reads of several threads, joined: what is asked for while a read is under way is read together when it is over.
 
-In: positions of neighbours, of any number of threads. Out: the neighbours. Invariants: each thread gets what it would have read alone; an
-error of a common read is raised in all that took part; nobody waits for a thread that does not come. Batches that are sampled at the same
-time want lists that lie near each other, and near ones come by one request: the threads are kept in step, so that all draw a hop, and one
-reads for all.
+In: positions of neighbours, from any number of threads. Out: the neighbours. Invariants: each thread gets what it would have read alone; an
+error of a joint read is raised in all threads that took part; nobody waits long for a thread that does not come.
+Why: batches that are sampled at the same time want lists that lie near each other on the disk, which one request reads. So the threads are
+kept in step: all draw a hop, and one reads for all.
 """
 
 from __future__ import annotations
@@ -22,22 +22,21 @@ from penstock.store.tiers import Tier
 from penstock.threads import Guard
 
 MOST_AT_ONCE = 1 << 20
-"""Positions of a common read."""
+"""Most positions of a joint read."""
 _BYTES_PER_POSITION = 80
-"""Of its plan at most, a request each, and of what it brings for whom."""
+"""Memory of a read for each position, at most: its request in the plan, the neighbour, and where that goes."""
 _FORKED = Guard()
-"""Of threads of a forked child, one makes it anew."""
+"""In a forked child, one thread makes the state anew."""
 LINGER_S = 0.05, 0.2
-"""How long a read waits for the threads that took part in the one before: as long as that one took, within these. They draw the next hop
-meanwhile, or begin the next batch."""
+"""How long a read waits for the threads that took part in the one before it, least and most: as long as that one took. They draw the next
+hop meanwhile, or begin the next batch."""
 _IN_VAIN_S = 0.001
-"""How short the least of that becomes where they do not come: of many edge types, whose lists are each read by themselves, they are
-elsewhere."""
+"""What the least wait shrinks to where they do not come: with many edge types, each read by itself, threads are at different ones."""
 
 
 @dataclass(eq=False, slots=True)
 class _Wish:
-    """What a thread waits for: positions[i] goes to element places[i] of `out`, bytes."""
+    """What a thread waits for: the neighbour at positions[i] goes to element places[i] of `out`, uint8."""
 
     positions: np.ndarray
     out: np.ndarray
@@ -49,7 +48,7 @@ class _Wish:
 
 
 def joint_bytes(num_threads: int, num_positions: int) -> int:
-    """Memory that reads of so many positions by each of so many threads take. What one asks for is read at once, however much it is."""
+    """Memory that reads of `num_positions` by each thread take. What one thread asks for is read at once, however much it is."""
     return _BYTES_PER_POSITION * max(num_positions, min(num_threads * num_positions, MOST_AT_ONCE))
 
 
@@ -75,8 +74,8 @@ class JointReads:
         self._pid = os.getpid()  # last: whoever finds it finds the rest
 
     def read(self, positions: np.ndarray, out: np.ndarray, places: np.ndarray) -> int:
-        """Read int64[n] `positions` to elements int64[n] `places` of uint8 `out`; returns bytes. BudgetError where so many do not fit into
-        the container around this process."""
+        """Read int64[n] `positions` to elements int64[n] `places` of uint8 `out`; returns bytes. BudgetError where the container around
+        this process has no room for that many."""
         if self._pid != os.getpid():  # in a forked child nobody ends the reads of the parent's threads
             with _FORKED.lock:
                 if self._pid != os.getpid():
@@ -97,7 +96,7 @@ class JointReads:
         return wish.num_bytes
 
     def _join(self, wish: _Wish) -> list[_Wish]:
-        """Wait until the wish is fulfilled by another thread, or return those that this thread is to fulfil."""
+        """Wait until another thread has fulfilled the wish, or return the wishes that this thread is to fulfil."""
         with self._lock:
             self._wishes.append(wish)
             self._changed.notify_all()
@@ -118,7 +117,7 @@ class JointReads:
             return taken
 
     def _leave(self, wish: _Wish) -> None:
-        """Nobody is to wait for the thread of this wish, or to write to what was its memory; those it was to read for ask again."""
+        """Withdraw a wish: nobody waits for its thread or writes to its memory; threads that it was to read for ask again."""
         with self._lock:
             wish.is_over = True
             self._wishes = [each for each in self._wishes if each is not wish]

@@ -1,4 +1,4 @@
-"""Layer-wise sampling: so many nodes for all lists of a hop together, in place of so many for each.
+"""Layer-wise sampling: a number of nodes for all lists of a hop together, not for each list.
 
 In: the nodes of a hop, their lists, and the nodes that the batch has. Out: new nodes, at most so many, and every edge into the hop from a
 node of the batch. Invariant: new nodes come by successive sampling without replacement, in proportion to their edges into the hop; which

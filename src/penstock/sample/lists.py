@@ -1,7 +1,7 @@
-"""Neighbour lists that do not all live in one array: read from a tier, or kept in memory for chosen nodes over something slower.
+"""Neighbour lists that are not read from one array: from a tier, or, for chosen nodes, from a cache in memory above the tier.
 
 In: expanded nodes and the positions drawn for them. Out: the neighbours at these positions. Invariant: the same neighbours as from the
-plain array; the sampler cannot tell the difference but by the time. `indptr` is always in memory, so drawing needs none of this.
+plain array, in another time. `indptr` is always in memory, so drawing needs none of this.
 Source: direct addressing, Ginex 3.2; the prefix, DUCATI (membership is one comparison, at the price of a permutation of the nodes).
 """
 
@@ -22,18 +22,20 @@ from penstock.store.tiers import DiskTier, Tier
 from penstock.store.tiers.tier import Totals
 
 _BLOCK = 1 << 16
-"""Nodes that a temporary array is made for at a time."""
+"""Nodes per piece, where temporary arrays would otherwise be as long as the graph."""
 _PIECE = 1 << 18
-"""Neighbours that are read at a time where lists are taken in."""
+"""Neighbours read at a time while a cache is filled."""
 
 
 @dataclass(slots=True)
 class ListStats(Totals):
-    """What one place where lists are was asked for.
+    """Counts of the reads of neighbour lists from one place.
 
     Attributes:
-        num_reads: batches of lists. num_lists: lists of which anything was read. num_edges, num_bytes: read of them.
-        seconds: that callers spent.
+        num_reads: reads, of many lists each.
+        num_lists: lists of which anything was read.
+        num_edges, num_bytes: neighbours read.
+        seconds: time that callers spent.
     """
 
     num_reads: int = 0
@@ -78,8 +80,8 @@ class Lists(Protocol):
 
 
 class TierLists:
-    """Lists read from a tier whose rows are the elements of `indices`; from a disk, for all threads that wait at the same time. Where some
-    are of a process's own part (`RemoteTier.is_own`) they are counted apart."""
+    """Lists read from a tier whose rows are the elements of `indices`. From a disk, one read serves all threads that wait (`JointReads`).
+    Of a partition, lists of the process's own part (`RemoteTier.is_own`) are counted separately."""
 
     resident_bytes = 0
 
@@ -98,14 +100,14 @@ class TierLists:
         self.read_at(positions, neighbors, np.arange(positions.size), _begins(row_ptr))
 
     def read_at(self, positions: np.ndarray, neighbors: np.ndarray, places: np.ndarray, begins: np.ndarray) -> None:
-        """Read positions, positions[i] to neighbors[places[i]]; those of each list follow each other, from one of `begins` on."""
+        """Read the neighbour at positions[i] to neighbors[places[i]]; the positions of each list follow each other, from `begins` on."""
         started = time.perf_counter()
         out = neighbors.view(np.uint8)
         num_bytes = self.tier.submit(positions, [out], places).wait() if self._joint is None else self._joint.read(positions, out, places)
         self._count(positions, begins, num_bytes, time.perf_counter() - started)
 
     def _count(self, positions: np.ndarray, begins: np.ndarray, num_bytes: int, seconds: float) -> None:
-        """Count a read. Own lists are copied while others answer: the time is that of the others' where there are any."""
+        """Count a read. Own lists are copied while other processes answer, so the time counts for those, where there are any."""
         *own, others = self._counted.values()
         num_lists, num_edges = begins.size, positions.size
         if self._is_own is not None:
@@ -127,7 +129,7 @@ class _KeptLists(ABC):
 
     @property
     def stats(self) -> dict[str, ListStats]:
-        """Hits, and what the tier beneath was asked for, the kept lists at the start included."""
+        """Hits, and reads of the tier beneath, which include the filling of the cache."""
         return {"cache": self._hits, **self._slow.stats}
 
     def read(self, nodes: np.ndarray, row_ptr: np.ndarray, positions: np.ndarray, neighbors: np.ndarray) -> None:
@@ -144,7 +146,7 @@ class _KeptLists(ABC):
 
     @abstractmethod
     def _read_kept(self, nodes: np.ndarray, row_ptr: np.ndarray, positions: np.ndarray, neighbors: np.ndarray, missed: np.ndarray) -> int:
-        """Read what is kept, write indices of the other positions to `missed`; returns how many those are."""
+        """Read the kept lists, and write the indices of all other positions to `missed`. Returns how many those are."""
 
 
 class DirectLists(_KeptLists):
@@ -243,7 +245,7 @@ def _load_lists(csc: CSC, nodes: np.ndarray, slow: TierLists, cached: np.ndarray
 
 
 def _begins(row_ptr: np.ndarray) -> np.ndarray:
-    """Where the positions of each list begin, of those that anything is read of."""
+    """Where the positions of each list begin, without lists of which nothing is read."""
     return row_ptr[:-1][row_ptr[1:] > row_ptr[:-1]] - row_ptr[0]
 
 

@@ -1,7 +1,7 @@
 """Negative links: pairs of nodes that no edge joins, drawn for the links of a batch.
 
-In: candidates for either end, and what is no negative. Out: pairs. Invariants: a pure function of (candidates, seed, epoch, batch, times of
-the links); no candidate of a link is later than the link; a pair that an edge joins is drawn again.
+In: candidates for either end, and the pairs that are not negatives. Out: pairs. Invariants: a pure function of (candidates, seed, epoch,
+batch, times of the links); no candidate is later than its link; a pair that an edge joins is drawn again.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from penstock.store.budget import require_room
 from penstock.store.tiers import Elements
 
 ATTEMPTS = 64
-"""To find a pair that no edge joins. Where fewer than half of all pairs are edges, all of them fail for one in 2**64."""
+"""Most attempts to draw a pair that no edge joins. If fewer than half of all pairs are edges, all attempts fail for one pair in 2**64."""
 
 LONGEST = 2048
-"""A list that is read whole for each pair that is looked up: in less than a microsecond."""
+"""Longest list that is searched by reading all of it, which takes less than a microsecond."""
 
 _NO_IDS, _NO_SUMS = np.empty(0, np.int64), np.empty(0, np.float64)
 
 
 class Adjacency(NamedTuple):
-    """Links by their targets, to be looked up: the sources of links into v are `indices[indptr[v]:indptr[v + 1]]`, in any order.
+    """Links by target, for looking up pairs: the sources of links into v are `indices[indptr[v]:indptr[v + 1]]`, in any order.
 
     Attributes:
-        longest: longer lists are there again, their sources in order: that of long_targets[i], which ascend, at
+        longest: longer lists are kept a second time, sorted: the sources of links into long_targets[i] (ascending) are
             long_sources[long_ptr[i]:long_ptr[i + 1]].
     """
 
@@ -47,9 +47,10 @@ class Adjacency(NamedTuple):
 
 
 def make_adjacency(indptr: np.ndarray, indices: np.ndarray, longest: int = LONGEST) -> Adjacency:
-    """Make lists fit to be looked up. Cost: 4 bytes (8 from 2**31 nodes on) for each edge in a list of more than `longest`.
+    """Prepare lists for looking up pairs. Cost: 4 bytes (8 from 2**31 nodes on) for each edge in a list of more than `longest`.
 
-    Raises BudgetError where they do not fit into the container around this process.
+    Raises:
+        BudgetError: that does not fit into the container around this process.
     """
     degrees = np.diff(indptr)
     targets = np.flatnonzero(degrees > longest)
@@ -66,7 +67,7 @@ NOTHING = make_adjacency(np.zeros(1, np.int64), np.empty(0, np.int32))._replace(
 
 
 def adjacency_of(sources: np.ndarray, targets: np.ndarray, num_sources: int, num_targets: int) -> Adjacency:
-    """Put links in the order of their targets. Cost: 4 bytes a link (8 from 2**31 nodes on), twice that for a moment, 8 a target."""
+    """Sort links by target. Cost: 4 bytes a link (8 from 2**31 nodes on), twice that for a moment, and 8 a target."""
     degrees = np.zeros(num_targets + 1, np.int64)
     build_kernels.count_degrees(targets, degrees[1:])
     indptr, indices = np.cumsum(degrees, out=degrees), np.empty(sources.size, index_dtype(num_sources))
@@ -80,8 +81,9 @@ class Candidates:
 
     Attributes:
         num_nodes: of the type.
-        order: int64[num_nodes], from the earliest on, and times: int64[num_nodes], of them in that order; empty where they have no times.
-        sums: float64[num_nodes], running sums of their weights in that order; empty where all are as likely.
+        order: int64[num_nodes], the nodes by time, earliest first; empty without times.
+        times: int64[num_nodes], their times in that order; empty without times.
+        sums: float64[num_nodes], running sums of their weights in that order; empty where all are equally likely.
     """
 
     num_nodes: int
@@ -90,20 +92,22 @@ class Candidates:
     sums: np.ndarray
 
     def most(self, num_links: int, until: np.ndarray | None) -> np.ndarray:
-        """int64[num_links]: how many of them are there at the time of each link."""
+        """int64[num_links]: number of candidates in time for each link, the first ones in `order`."""
         if until is None or not self.times.size:
             return np.full(num_links, self.num_nodes)
         return np.searchsorted(self.times, until, side="right")
 
 
 def make_candidates(node_type: NodeType, num_nodes: int, weight: np.ndarray | None, times: np.ndarray | Elements | None) -> Candidates:
-    """Make those of a node type.
+    """Make the candidates of a node type.
 
     Args:
-        weight: float[num_nodes], 0 or more, in proportion to which each is drawn; None: all are as likely.
-        times: int[num_nodes], when each came, wherever that is; None: all are always there.
+        weight: float[num_nodes], 0 or more, in proportion to which each is drawn; None: all are equally likely.
+        times: int[num_nodes], the time of each, an array or elements that other processes have; None: without times.
     Raises:
-        UsageError: there is no node. InputError: weights that are none. NotSupportedError: more than 2**32 nodes.
+        UsageError: there are no nodes.
+        InputError: weights are not valid.
+        NotSupportedError: more than 2**32 nodes.
     Cost: 16 bytes a node with times, 8 with weights.
     """
     if not num_nodes:
@@ -188,7 +192,7 @@ class Negatives:
         is_positive: np.ndarray,
         drawn: tuple[np.ndarray, np.ndarray],
     ) -> None:
-        """The same, an attempt of all after the other: others are asked once for each, of the pairs that are left."""
+        """The same with other processes: all pairs that are left make their next attempt together, for which others are asked once."""
         for attempt in range(ATTEMPTS):
             left = np.flatnonzero(is_positive)
             if not left.size:

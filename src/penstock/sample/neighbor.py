@@ -30,9 +30,10 @@ from penstock.sample.workspace import Growing, Workspace
 
 
 class NeighborSampler:
-    """k-hop neighbour sampling: uniform, or by weight over the edge types that have weights (see `penstock.sample.weights`), or among the
-    edges that are not later than the seed (see `penstock.sample.times`), or lists taking the same ones (see `penstock.sample.shared`); so
-    many nodes for all lists of a hop together (see `penstock.sample.layer_wise`); or by random walks (see `penstock.sample.walks`).
+    """k-hop neighbour sampling, in one of these ways: uniform; by weight, over the edge types that have weights
+    (`penstock.sample.weights`); among the edges that are not later than the seed (`penstock.sample.times`); with random numbers that lists
+    share (`penstock.sample.shared`); a number of nodes for all lists of a hop together (`penstock.sample.layer_wise`); by random walks
+    (`penstock.sample.walks`).
 
     Args:
         graph: what to sample from.
@@ -40,10 +41,10 @@ class NeighborSampler:
         replace: draw with replacement.
         disjoint: every seed gets a tree of its own; nodes are shared within a tree only. Where edges have times it is so in any case.
         induced: return all edges among the sampled nodes in place of the sampled edges.
-        takes_last: where edges have times, take the latest of those that are not later than the seed, in place of any.
-        shared_draws: so many batches, one after the other, draw by numbers that all lists of a hop share; 0: each list draws for itself.
-        walks: neighbours are the nodes that walks visit most; None: they are drawn of lists.
-        layer_wise: `num_neighbors` counts the new nodes of a hop, per edge type, in place of the edges of a list.
+        takes_last: where edges have times, take the latest of those in time instead of drawing among them.
+        shared_draws: number of batches in a row whose lists share the random numbers of a hop; 0: each list draws for itself.
+        walks: neighbours are the nodes that these walks visit most; None: neighbours are drawn from lists.
+        layer_wise: `num_neighbors` counts the new nodes of a hop per edge type, not the neighbours of each list.
         seed: of all randomness, in [0, 2**64).
     """
 
@@ -80,14 +81,14 @@ class NeighborSampler:
         self.replace, self.disjoint, self.induced, self.seed = replace, disjoint or self.is_temporal, induced, seed
 
     def over(self, graph: Graph) -> NeighborSampler:
-        """The same sampler over the same graph in another place: see `penstock.sample.lists`."""
+        """The same sampler over the same graph, read from another place: see `penstock.sample.lists`."""
         moved = copy.copy(self)
         moved.graph = graph
         return moved
 
     @property
     def sampled(self) -> Graph:
-        """What samples are of: their edge types, and how many edges there are of each. Those that walks make are of no list."""
+        """The graph whose edge types and edges samples have; that of walks has one edge type, whose edges are in no list."""
         return self.graph if self.walks is None else sampled_graph(self.graph, self.walks)
 
     def workspace(self) -> Workspace:
@@ -110,14 +111,13 @@ class NeighborSampler:
             seeds: node type -> int64[n] global ids; repetitions are kept and each is expanded. Trees are numbered in the order of types.
             epoch, batch: place in the run, part of the random counter.
             workspace: of this thread.
-            times: likewise, int64[n], when each seed looks at the graph: no edge of its tree is later. Needed where edges have times.
+            times: node type -> int64[n], the time of each seed: no edge of its tree is later. Needed where edges have times.
             allocate: gives the arrays of the result.
         Returns:
             See `Sample`: nodes of each type in first-seen order, seeds first, and the sampled edges by batch positions; int64.
         Raises:
-            NodeIdError: a seed that is no node of its type.
-            UsageError: no such node type; a number of the batch from 2**32 on; disjoint trees of more than 2**20 seeds; no times where
-                they are needed.
+            NodeIdError: a seed is no node of its type.
+            UsageError: an unknown node type; a batch number of 2**32 or more; disjoint trees of more than 2**20 seeds; times are missing.
         """
         self.check(seeds, batch, times)
         moments = None if times is None else np.concatenate([times[t] for t in seeds])
@@ -133,7 +133,7 @@ class NeighborSampler:
                 table.finish(max(run.nodes[node_type].size, workspace.layer.ids.size))
 
     def check(self, seeds: Mapping[NodeType, np.ndarray], batch: int, times: Mapping[NodeType, np.ndarray] | None = None) -> None:
-        """Raise what `sample` does over its arguments."""
+        """Check the arguments of `sample`, and raise as it does."""
         if batch >= rng.MAX_BATCHES:
             raise UsageError(f"batch index {batch} is beyond {rng.MAX_BATCHES - 1}")
         if self.disjoint and (num_seeds := sum(ids.size for ids in seeds.values())) > rng.MAX_COPIES:
@@ -145,7 +145,7 @@ class NeighborSampler:
 
 
 def check_ids(graph: Graph, node_type: NodeType, ids: np.ndarray, *, are_looked_up: bool = False) -> None:
-    """Raise unless all seeds are nodes of their type; `are_looked_up`: of ids of the user's, by a store that gives -1 for one it lacks."""
+    """Raise unless all seeds are nodes of their type; `are_looked_up`: they come from the user's ids, where -1 means an unknown one."""
     if node_type not in graph.num_nodes:
         raise UsageError(f"'{node_type}' is not a node type; the node types are {graph.node_types}")
     num_nodes = graph.num_nodes[node_type]
@@ -181,7 +181,7 @@ class _Run:
         self.nodes_per_hop = {t: [known.size] for t, known in self.nodes.items()}
 
     def _add_seeds(self, seed_type: NodeType, seeds: np.ndarray, first_tree: int) -> np.ndarray | None:
-        """Put the seeds first. Returns how often each came before where any did (the counter needs it), else None."""
+        """Put the seeds first. Returns how often each came before, for the random counter; None if none came twice."""
         nodes = self.nodes[seed_type]
         keys = np.ascontiguousarray(seeds, dtype=np.int64)
         if self.sampler.disjoint:
@@ -245,7 +245,7 @@ class _Run:
         return neighbors, positions.size
 
     def _draw_shared(self, edge_type: EdgeType, csc: CSC, frontier, fanout: int, hop: int, offsets, make_room) -> tuple[np.ndarray, int]:
-        """The same by shared numbers, of lists that are read whole; where they are elsewhere, some at a time."""
+        """The same by shared numbers. Lists are read whole, some at a time where they are not in `indices`."""
         num_src, source = self.graph.num_nodes[edge_type[0]], self.graph.first_from(edge_type[0])
         count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, frontier, fanout, False)
         check_counts(edge_type, csc, frontier, fanout, count, longest, shared.MAX_DEGREE)
@@ -269,8 +269,8 @@ class _Run:
         return neighbors, count
 
     def _take_together(self, edge_type: EdgeType, csc: CSC, frontier, fanout: int, place: tuple, offsets) -> int:
-        """Take so many new nodes for all lists of a hop together, which are read whole, some at a time. Returns the number of edges; fills
-        row offsets, rows and positions."""
+        """Take `fanout` new nodes for all lists of a hop together; the lists are read whole, some at a time. Returns the number of edges;
+        fills row offsets, rows and positions."""
         rows, positions, nodes = self.rows[edge_type], self.positions[edge_type], self.nodes[edge_type[0]]
         count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, frontier, -1, False)
         check_counts(edge_type, csc, frontier, fanout, count, longest, rng.MAX_DEGREE)
@@ -292,7 +292,7 @@ class _Run:
         return taken
 
     def _read_whole(self, edge_type: EdgeType, csc: CSC, frontier, begins) -> np.ndarray:
-        """Read all neighbours of some nodes; `begins` as of the result of a draw."""
+        """Read all neighbours of some nodes; those of frontier[i] lie from begins[i] on, as row offsets of a draw."""
         neighbors, positions = (np.empty(begins[-1] - begins[0], dtype) for dtype in (csc.indices.dtype, np.int64))
         taken = draw.sample_neighbors(
             csc.indptr, csc.indices if csc.lists is None else None, self.graph.num_nodes[edge_type[0]], frontier, -1, False, self.key,
@@ -302,7 +302,7 @@ class _Run:
         return neighbors
 
     def _look_up(self, edge_type: EdgeType, csc: CSC, frontier, offsets, positions, neighbors, taken: int) -> None:
-        """Read the neighbours at positions that were drawn, where drawing did not (`csc.lists`), and refuse those that are no nodes."""
+        """Read the neighbours at the positions drawn, unless drawing has done so, and refuse those that are no nodes."""
         num_src = self.graph.num_nodes[edge_type[0]]
         if csc.lists is not None and positions.size:
             csc.lists.read(frontier, offsets[: frontier.size + 1], positions, neighbors)

@@ -1,7 +1,7 @@
-"""What batches begin from: sets of seeds. Here that of nodes; that of links is in `penstock.feed.links`.
+"""What batches begin from: sets of seeds. Here the set of nodes; the set of links is in `penstock.feed.links`.
 
-In: positions in a set, and the place of a batch. Out: node ids to sample from, and what the batch says of its seeds. Invariant: a pure
-function of these.
+In: positions in a set, and (seed, epoch, batch). Out: node ids to sample from, and the attributes of a batch that are about its seeds.
+Invariant: a pure function of these.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Begun:
-    """What a batch begins from.
+class BatchSeeds:
+    """The seeds of one batch.
 
     Attributes:
         nodes: node type -> int64[n], ids to sample from.
-        times: likewise, when each looks at the graph; None where samples are not by time.
-        metadata: what PyG calls so, arrays and tensors: `input_id`, int64[number of seeds], and what else the kind of seeds has.
-        notes: what the batch says beyond PyG, by name.
-        left_out: edge type -> int64[2, n], ids of the ends of edges that are taken out of the sample.
+        times: node type -> int64[n], the time of each: later edges are not sampled; None where samples are not by time.
+        metadata: PyG's sampler metadata, arrays and tensors: `input_id`, int64[number of seeds], and what else this kind of seeds has.
+        notes: name -> value of attributes that the batch has beyond PyG's.
+        left_out: edge type -> int64[2, n], ids of the ends of edges to take out of the sample.
     """
 
     nodes: dict[NodeType, np.ndarray]
@@ -39,7 +39,7 @@ class Begun:
 
     @property
     def num_seeds(self) -> int:
-        """Of their kind: nodes, or links."""
+        """Number of seeds, nodes or links."""
         return len(self.metadata[0])
 
 
@@ -47,7 +47,7 @@ class SeedSet(Protocol):
     """A set of seeds, by position.
 
     Attributes:
-        node_types: of the nodes that batches begin from.
+        node_types: types of the nodes that batches begin from.
     """
 
     @property
@@ -55,44 +55,45 @@ class SeedSet(Protocol):
 
     def __len__(self) -> int: ...
 
-    def at(self, positions: np.ndarray, *, seed: int, epoch: int, batch: int) -> Begun:
-        """What the batch of the seeds at int64[n] `positions` begins from; the other numbers select what is drawn for it."""
+    def at(self, positions: np.ndarray, *, seed: int, epoch: int, batch: int) -> BatchSeeds:
+        """The seeds of the batch of int64[n] `positions`; the other numbers select the random draws, of negatives."""
         ...
 
     def nodes(self) -> tuple[NodeType, np.ndarray]:
-        """One node for each seed, for orders that look at the graph: a type, and int64[len] ids."""
+        """(node type, int64[len] ids): a node for each seed, for orders that look at the graph."""
         ...
 
     def by_place(self, books: Mapping[NodeType, Book]) -> tuple[Any, Book]:
-        """int[len] positions in the order of the places of those nodes, an array or what gives elements as one does; and their book."""
+        """(int[len] positions in the order in which a partition has those nodes, an array or what is indexed like one; its book)."""
         ...
 
     def share(self, batch_size: int, num_nodes: Mapping[NodeType, int]) -> dict[NodeType, np.ndarray]:
         """float64[num_nodes] of each of its types: the probability that a random batch begins from each node."""
         ...
 
-    def finish(self, sample: Sample | DeviceSample, begun: Begun) -> None:
-        """Number the trees of a sample, where it has any, as the batch shall say it."""
+    def finish(self, sample: Sample | DeviceSample, seeds: BatchSeeds) -> None:
+        """Number the trees of a disjoint sample by seeds."""
         ...
 
-    def mark(self, store_of: Callable[[NodeType | EdgeType], Any], begun: Begun) -> None:
-        """Say of the seeds in a batch what PyG says; `store_of`: type -> where attributes go."""
+    def mark(self, store_of: Callable[[NodeType | EdgeType], Any], seeds: BatchSeeds) -> None:
+        """Set PyG's attributes about the seeds in a batch; `store_of`: type -> the store that takes them."""
         ...
 
     def describe(self, fingerprint: Callable[[Any], str]) -> dict[str, Any]:
-        """What decides the seeds."""
+        """All that decides the seeds, for states."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSeeds:
-    """Nodes of one type.
+    """Nodes of one type as seeds.
 
     Attributes:
-        node_type, ids: theirs, int64[n].
-        input_ids: int64[n] or None: what the batch's `input_id` says; None for the position in the set.
-        times: int64[n], when each looks at the graph, where samples are by time; else None.
-        is_strict: what came at that very time is too late.
+        node_type: their type.
+        ids: int64[n].
+        input_ids: int64[n], the `input_id` of each in its batch; None: the position in the set.
+        times: int64[n], the time of each, where samples are by time; else None.
+        is_strict: edges of that very time are too late.
     """
 
     node_type: NodeType
@@ -103,52 +104,52 @@ class NodeSeeds:
 
     @property
     def node_types(self) -> tuple[NodeType, ...]:
-        """The one."""
+        """Their type alone."""
         return (self.node_type,)
 
     def __len__(self) -> int:
         return self.ids.size
 
-    def at(self, positions: np.ndarray, *, seed: int, epoch: int, batch: int) -> Begun:
+    def at(self, positions: np.ndarray, *, seed: int, epoch: int, batch: int) -> BatchSeeds:
         """The nodes at these positions."""
         ids = np.ascontiguousarray(self.ids[positions], dtype=np.int64)
         times = None if self.times is None else self.times[positions]
         input_id = positions if self.input_ids is None else self.input_ids[positions]
         until = None if times is None else {self.node_type: times - self.is_strict}
-        return Begun({self.node_type: ids}, until, (input_id, times))
+        return BatchSeeds({self.node_type: ids}, until, (input_id, times))
 
     def nodes(self) -> tuple[NodeType, np.ndarray]:
         """All of them."""
         return self.node_type, self.ids
 
     def by_place(self, books: Mapping[NodeType, Book]) -> tuple[np.ndarray, Book]:
-        """An array."""
+        """Positions as an array."""
         book = books[self.node_type]
         return book.sort(self.ids), book
 
     def share(self, batch_size: int, num_nodes: Mapping[NodeType, int]) -> dict[NodeType, np.ndarray]:
-        """The same for each seed: what part of the set a batch is. Ids are distinct."""
+        """The same probability for each seed, the share of the set that a batch is. Ids are distinct."""
         found = np.zeros(num_nodes[self.node_type])
         found[self.ids] = min(1.0, batch_size / max(self.ids.size, 1))
         return {self.node_type: found}
 
-    def finish(self, sample: Sample | DeviceSample, begun: Begun) -> None:
-        """Nothing is to be done: the sampler numbers trees by seed."""
+    def finish(self, sample: Sample | DeviceSample, seeds: BatchSeeds) -> None:
+        """Nothing to do: the sampler numbers trees by seed."""
 
-    def mark(self, store_of: Callable[[NodeType | EdgeType], Any], begun: Begun) -> None:
+    def mark(self, store_of: Callable[[NodeType | EdgeType], Any], seeds: BatchSeeds) -> None:
         """`input_id`, `batch_size`, and `seed_time` where there is one."""
-        store, (input_id, times) = store_of(self.node_type), begun.metadata
+        store, (input_id, times) = store_of(self.node_type), seeds.metadata
         store.input_id, store.batch_size = input_id, input_id.numel()
         if times is not None:
             store.seed_time = times
 
     def describe(self, fingerprint: Callable[[Any], str]) -> dict[str, Any]:
-        """Their ids, what a batch says of them, and their times."""
+        """Their ids, `input_id`s and times."""
         told = {"input_nodes": f"{self.node_type} {self.ids.size} {fingerprint(self.ids)}"}
         told |= {} if self.input_ids is None else {"input_id": fingerprint(self.input_ids)}
         return told | ({} if self.times is None else {"input_time": fingerprint(self.times)}) | rule_of(self)
 
 
 def rule_of(seeds: Any) -> dict[str, str]:
-    """What the description of seeds says of the rule by which edges are in time: nothing of the usual one."""
+    """What `describe` says of the temporal rule: nothing of PyG's."""
     return {"temporal_rule": "<"} if seeds.is_strict else {}

@@ -1,8 +1,9 @@
-"""Sampling by shared numbers: layer-neighbour sampling. Lists that have neighbours in common take the same ones where they can.
+"""Sampling by shared numbers (layer-neighbour sampling): lists that have neighbours in common take the same ones where they can.
 
-In: lists of in-neighbours. Out: of each a uniform sample without replacement. Invariant: in one hop every node has one number, in whatever
-list it is, and each list takes the neighbours with the smallest; the number follows from seed, epoch, group of batches, hop, type and node
-alone. So a list's sample is uniform, given the hops before, but those of two lists are not independent, and a batch has fewer nodes.
+In: lists of in-neighbours. Out: a uniform sample without replacement of each. Invariant: in one hop every node has one random number, in
+whatever list it is, and each list takes the neighbours with the smallest numbers; the number is a function of (seed, epoch, group of
+batches, hop, type, node). So each list's sample is uniform, given the hops before, but those of two lists are not independent, and a batch
+has fewer nodes.
 Source: LABOR, Balin and Catalyurek, NeurIPS 2023 (with a fixed number of neighbours: LABOR-0); batches that share numbers, GraphBolt's
 `batch_dependency`.
 """
@@ -34,7 +35,7 @@ def check_shared(graph: Graph, *, replace: bool, disjoint: bool) -> None:
 
 
 def pieces(row_ptr: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of lists that have at most so many edges together, but one list at least."""
+    """Yield ranges (first, last) of lists with at most `most` edges in all; a longer list is a range by itself."""
     first = 0
     while first < row_ptr.size - 1:
         last = max(first + 1, int(np.searchsorted(row_ptr, row_ptr[first] + most, side="right")) - 1)

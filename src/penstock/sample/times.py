@@ -1,7 +1,7 @@
-"""Timestamps of edges: neighbour lists in the order of time, made once, so that what a sample may take of a list is its beginning.
+"""Timestamps of edges: each neighbour list is put into the order of time once, so that what a sample may take of it is its beginning.
 
 In: a graph, and a time for every edge, or every node, of some types. Out: the same graph, whose adjacency carries times in order.
-Invariant: lists stay where they are; what is sampled says positions in them, whoever reads those.
+Invariant: the lists themselves stay as they are; samples have positions in them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.store.tiers import Elements
 logger = logging.getLogger("penstock")
 
 PYG_NAMES = {"edge_time": "time"}
-"""What PyG calls a field of a store."""
+"""PyG's name of a field -> its name in a store."""
 
 PIECE = 1 << 22
 """Edges whose times are read at once."""
@@ -35,14 +35,14 @@ _NARROW = np.iinfo(np.int32)
 
 @dataclass(frozen=True, slots=True)
 class Timestamps:
-    """When nodes or edges came, by type. Edges of types that are not there are in time for every seed.
+    """The times of nodes or edges, by type. Edges of types without times are in time for every seed.
 
     Attributes:
-        of_nodes: node type -> int[num_nodes], which may be elsewhere. An edge is as late as its source.
+        of_nodes: node type -> int[num_nodes], an array, or elements that other processes have. An edge has its source's time.
         of_edges: edge type -> int[num_edges], likewise.
         name: what the user calls them, for messages.
-        by_position: those of edges are in CSC order; else by the user's numbers of the edges.
-        is_strict: what came at the time of a seed is too late for it.
+        by_position: times of edges are in CSC order; else by the user's numbers of the edges.
+        is_strict: an edge at the very time of a seed is too late for it.
     """
 
     of_nodes: Mapping[NodeType, np.ndarray | Elements] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Timestamps:
     is_strict: bool = False
 
     def of_seeds(self, node_type: NodeType, seeds: np.ndarray) -> np.ndarray:
-        """int64[n]: those of the seeds themselves; UsageError where they have none."""
+        """int64[n]: the times of seeds, as nodes; UsageError where their type has none."""
         if node_type not in self.of_nodes:
             raise UsageError(
                 f"give input_time, when each seed looks at the graph: seeds are of type {node_type!r}, which has no {self.name!r}"
@@ -69,9 +69,9 @@ def choose_times(
 ) -> tuple[list[NodeType], dict[EdgeType, str]]:
     """Return (node types that have a field of that name; edge type -> its field): one of the two is empty.
 
-    `stored_as`: of a store, PyG's name of edges' fields -> another that they may have; that one means the nodes' where both have it.
+    `stored_as`: PyG's name of an edge field -> its name in a store. Where nodes have a field of the latter name, too, it means theirs.
     Raises:
-        MissingFieldError: nobody has it. UsageError: nodes and edges have it.
+        MissingFieldError: neither nodes nor edges have it. UsageError: both have it.
     """
     stored = stored_as or {}
     of_nodes = [node_type for node_type, fields in nodes.items() if name in fields]
@@ -100,7 +100,7 @@ def _warn_of_two(name: str, nodes: str, edges: str, pyg_name: str) -> None:
 
 
 def store_times(store: Store, name: str) -> Timestamps:
-    """Return the times that a store has under a name, of nodes or of edges."""
+    """Return the times of nodes or of edges that a store has under a name."""
     of_nodes, of_edges = choose_times(
         {t: store.node_fields(t) for t in store.node_types}, {e: store.edge_fields(e) for e in store.edge_types}, name, str(store.path),
         PYG_NAMES,
@@ -113,12 +113,12 @@ def store_times(store: Store, name: str) -> Timestamps:
 
 
 def times_are_bfloat16(source: object, name: str) -> InputError:
-    """What to raise where times of a store are none."""
+    """Return the error for times that are stored as bfloat16."""
     return InputError(f"{source}: {name} is bfloat16: times are whole numbers")
 
 
 def with_times(graph: Graph, times: Timestamps) -> Graph:
-    """Return the same graph, whose lists are known in the order of time.
+    """Return the same graph, with the order of time of its lists.
 
     Raises InputError for anything but one whole number per node or edge; BudgetError where it does not fit into the container around this
     process.
@@ -148,14 +148,14 @@ def check_times(graph: Graph, times: Timestamps) -> None:
 
 
 def as_moments(values: np.ndarray, num_seeds: int, name: str = "input_time", owner: str = "input node") -> np.ndarray:
-    """Return int64[num_seeds]: when each seed looks at the graph, or raise UsageError, which names the argument and what it is of."""
+    """Return int64[num_seeds], the time of each seed, or raise UsageError; `name`, `owner`: of the argument and of the seeds, for it."""
     if fault := _fault(values, num_seeds, owner):
         raise UsageError(f"{name} {fault}")
     return values.astype(np.int64)
 
 
 def check_moments(moments: np.ndarray, times: Timestamps) -> np.ndarray:
-    """Return them, or raise UsageError where nothing can be before one."""
+    """Return the times of seeds, or raise UsageError where nothing can be earlier than one of them, and must be."""
     if times.is_strict and moments.size and moments.min() == np.iinfo(np.int64).min:
         raise UsageError(f"temporal_rule='<': a seed's time is {moments.min()}, before which int64 has none: take a later one")
     return moments
@@ -201,7 +201,7 @@ def _in_order(edge_type: EdgeType, graph: Graph, times: Timestamps, given: Any, 
 
 
 def _owners(edge_type: EdgeType, csc: CSC, graph: Graph, times: Timestamps, piece: slice) -> np.ndarray | slice:
-    """Whose times those of some edges are."""
+    """Which times are those of a piece of the edges: indices into the times given."""
     if edge_type in times.of_edges:
         return piece if times.by_position or csc.edge_ids is None else csc.edge_ids[piece]
     sources = csc.indices[piece]

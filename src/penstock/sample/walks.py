@@ -1,8 +1,8 @@
-"""Neighbourhoods by random walks: whom short walks from a node visit most, with the numbers of visits.
+"""Neighbourhoods by random walks: the nodes that short walks from a node visit most, with the numbers of visits.
 
-In: nodes, and lists of in-neighbours. Out: of each node, up to `fanout` nodes that its walks visited most, and how often. Invariant: a walk
-is a pure function of seed, epoch, batch, hop, its start and its number. All walks take a step together, one draw from each list where one
-stands, so lists may be wherever a sampler reads them.
+In: nodes, and lists of in-neighbours. Out: for each node, the `fanout` nodes that its walks visited most, and how often. Invariant: a walk
+is a pure function of (seed, epoch, batch, hop, its start, its number). All walks take each step together, so that lists can be read from
+wherever a sampler reads them.
 Source: PinSAGE, Ying et al., KDD 2018; as DGL's `RandomWalkNeighborSampler` counts.
 """
 
@@ -23,10 +23,10 @@ from penstock.records import CSC, EDGE, EdgeType, Graph, check_neighbors
 from penstock.sample.workspace import Workspace
 
 MOST_STEPS = 1 << 19
-"""Of the walks that take their steps together, one node's at least."""
+"""Most steps, in all, of the walks that go together; those of one node always do."""
 
 MAX_STEPS = rng.MAX_DRAWS // 2
-"""Of all walks of a node together: a block of random words each."""
+"""Most steps of all walks of a node: each takes a block of random words."""
 
 WALKED = "walks"
 """Relation of the edges that walks make in a typed graph."""
@@ -34,16 +34,17 @@ WALKED = "walks"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walks:
-    """Random walks that find the neighbourhood of a node: in each hop, `num_neighbors` of it are the nodes that its walks visit most.
+    """Random walks that define neighbourhoods: in each hop, the neighbours of a node are the nodes that its walks visit most, as many as
+    `num_neighbors` says.
 
     Attributes:
         num: walks from each node.
-        length: steps of a walk at the most, each to a random in-neighbour; or, with a path, how often it goes along that.
-        end: probability that a walk is over after a step (after the path), in [0, 1). DGL's `termination_prob`.
-        path: edge types, for typed graphs: the first ends in the type that walks begin at, each other in the type that the one before comes
-            from, the last comes from the type that walks begin at. Visits of that type count.
+        length: most steps of a walk, each to a random in-neighbour; with a path, how often a walk follows it.
+        end: probability that a walk ends after a step (after the path), in [0, 1). DGL's `termination_prob`.
+        path: edge types, for typed graphs. The first ends in the type that walks begin at; each other ends in the source type of the one
+            before it; the last has the type that walks begin at as its source. Visits of that type count.
     Raises:
-        UsageError: numbers that are none of these.
+        UsageError: a value that is not allowed.
     """
 
     num: int
@@ -89,23 +90,23 @@ class Walks:
 
     @property
     def edge_type(self) -> EdgeType:
-        """Of the edges that walks make, from who was visited to where they began; of walks that know their path."""
+        """Type of the edges that walks make, from the nodes visited to the starts; only of walks that know their path."""
         assert self.path
         node_type = self.path[0][2]
         return EDGE if self.path[0] == EDGE else (node_type, WALKED, node_type)
 
     @property
     def num_together(self) -> int:
-        """Nodes whose walks take their steps together: one neighbour of each walk is read at once where lists are elsewhere."""
+        """Nodes whose walks go together, so that one read has the next neighbour of all of them."""
         return max(1, MOST_STEPS // (self.num * self.length))
 
     @property
     def of_all(self) -> int:
-        """`end` as a whole number: a walk goes on where a random word of 32 bits is not less."""
+        """`end` as a whole number: a walk goes on if a random 32-bit word is not below it."""
         return math.floor(self.end * (1 << 32))
 
     def describe(self) -> str:
-        """In one line, for states."""
+        """One line, for states."""
         path = "" if self.path is None else " along " + ", ".join("/".join(edge_type) for edge_type in self.path)
         return f"{self.num} of length {self.length}, end {float(self.end)}{path}"
 
@@ -126,7 +127,7 @@ def check_walks(graph: Graph, walks: Walks, *, replace: bool, induced: bool, sha
 
 
 def sampled_graph(graph: Graph, walks: Walks) -> Graph:
-    """What samples of walks are of: the nodes of the graph, and edges of one type, which have no numbers."""
+    """The graph that samples of walks are of: the same nodes, and one edge type, whose edges have no ids."""
     assert walks.path
     return replace(graph, adjacency={walks.edge_type: graph.adjacency[walks.path[0]]}).without_edge_numbers()
 
@@ -141,8 +142,8 @@ def sample_walks(
         copies: int64[n] of the counter; None: all are 0.
         fanout: how many of those visited to take; negative takes all.
         place: (key, batch, hop).
-        offsets: int64[n + 1]: offsets[0] is there, the others are set: where the edges of each start end.
-        make_room: gives int64[at least so many], where the numbers of visits go.
+        offsets: int64[n + 1]: offsets[0] is given; the others, where the edges of each start end, are written.
+        make_room: size -> int64[>= size], which receives the numbers of visits.
     Returns:
         (int64[>= m] in scratch: who was visited, m).
     Raises:
@@ -162,7 +163,7 @@ def sample_walks(
 
 
 def take_walks(graph: Graph, walks: Walks, starts, copies, place: tuple, nodes, walkers, positions, visits) -> None:
-    """Let all walks of some starts go, and write int64[num * n * length] `visits`, by start, walk and step."""
+    """Walk from int64[n] `starts`, and write int64[num * n * length] `visits`, by start, walk and step."""
     visits.fill(NOBODY)
     cpu.begin(starts, walks.num, nodes, walkers)
     path, count, step = walks.path or (), starts.size * walks.num, 0

@@ -1,7 +1,7 @@
-"""Memory that a sampling thread works with, and arrays of a sample that grow while it is drawn.
+"""Scratch memory of a sampling thread, and arrays of a sample that grow while it is drawn.
 
-In: sizes. Out: arrays, contents undefined unless said. Invariant: nothing that is in them outlives a batch, but how much room it needed,
-and what is known of the graph's lists.
+In: sizes. Out: arrays, contents undefined unless stated. Invariant: of a batch nothing is kept in them but its sizes, and what is known of
+the graph's lists.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.sample.compaction import make_table
 
 
 class Growing:
-    """A one-dimensional array that grows; `values` is the part in use. Starts at the size that the batch before needed."""
+    """A one-dimensional array that grows; `values` is the part in use. It starts at the size that batches before have needed."""
 
     __slots__ = ("_allocate", "_array", "_hints", "_name", "size")
 
@@ -41,17 +41,17 @@ class Growing:
 
     @property
     def whole(self) -> np.ndarray:
-        """The array with its unused end."""
+        """The array, its unused end included."""
         return self._array
 
     def finish(self) -> np.ndarray:
-        """Return the elements in use, and remember how many they were."""
+        """Return the elements in use, and remember their number for the next batch."""
         self._hints[self._name] = max(self._hints.get(self._name, 0), self.size + self.size // 16)
         return self.values
 
 
 class Scratch:
-    """What draws of lists work with."""
+    """Scratch memory of draws from lists."""
 
     def __init__(self) -> None:
         self._neighbors: dict[np.dtype, np.ndarray] = {}
@@ -74,7 +74,7 @@ class Scratch:
         return self._weighted
 
     def windows(self, num_nodes: int) -> np.ndarray:
-        """Return scratch for the windows of so many lists."""
+        """Return scratch for the windows of `num_nodes` lists."""
         if self._windows.size < 2 * num_nodes:
             self._windows = np.empty(2 * num_nodes + num_nodes // 2, np.int64)
         return self._windows
@@ -93,11 +93,11 @@ class Scratch:
 
 
 class LayerScratch:
-    """What layer-wise sampling works with: a hop's whole lists, compacted.
+    """Scratch memory of layer-wise sampling: a hop's whole lists, relabelled.
 
     Attributes:
-        ids: int64: the nodes of the batch, and behind them the candidates, in the order in which they are seen.
-        sources: int64[m]: of each edge into the hop where its source stands in `ids`.
+        ids: int64: the nodes of the batch, then the candidates, in the order in which they are seen.
+        sources: int64[m]: position in `ids` of the source of each edge into the hop.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class LayerScratch:
         self.sources = self._sources
 
     def begin(self, nodes: np.ndarray, num_edges: int) -> None:
-        """Begin a hop of so many edges, with the nodes of the batch."""
+        """Begin a hop of `num_edges` edges, with int64[n] `nodes` of the batch."""
         self.ids.size = 0
         self.ids.room(nodes.size)[: nodes.size] = nodes
         self.ids.size = nodes.size

@@ -129,7 +129,7 @@ class ChangedTable(Table):
 
     @property
     def expected_rows(self) -> int | None:
-        """As many as the other."""
+        """As the other table."""
         return self._table.expected_rows
 
     @property
@@ -138,7 +138,7 @@ class ChangedTable(Table):
         return self._table.reader_bytes
 
     def where(self, row: int) -> str:
-        """Where it stands in the other."""
+        """The place of a row in the other table."""
         return self._table.where(row)
 
     def holding(self, column: str) -> Table:

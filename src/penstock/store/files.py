@@ -137,7 +137,7 @@ class ScratchFile:
 
 
 class Scratch:
-    """Where scratch files are made, and closed at the end if nobody did before.
+    """A maker of scratch files, which closes those that are still open at the end.
 
     Args:
         folder: on the disk that shall take them.

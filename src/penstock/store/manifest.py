@@ -97,7 +97,7 @@ class Manifest:
             yield from edge.arrays()
 
     def all_arrays(self) -> Iterator[ArraySpec]:
-        """The same and those of all packed copies: whatever has a file."""
+        """All arrays, those of packed copies included: whatever has a file."""
         yield from self.arrays()
         for node in self.nodes.values():
             yield from node.packed.arrays() if node.packed else ()

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import xxhash
@@ -38,6 +38,8 @@ from penstock.store.manifest import EdgeEntry, Manifest, NodeEntry, parse_manife
 if TYPE_CHECKING:
     from penstock.store.idmap import IdMap
 
+T = TypeVar("T")
+
 
 class Store:
     """A graph on disk. Make one with `penstock.ingest`, open it with `penstock.open`.
@@ -47,8 +49,8 @@ class Store:
         manifest: everything that the store says about itself.
         num_nodes: node type -> count, in the order of the types.
         num_edges: edge type -> count, in the order of the types.
-    Cost: opening takes milliseconds, whatever the size. Safe to use from several threads; pickles as its path, and is taken wherever the
-        path of a store is.
+    Cost: opening takes milliseconds, whatever the size. Safe to use from several threads. It pickles as its path, and can be given wherever
+        the path of a store can.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, check_arrays: bool = True) -> None:
@@ -79,9 +81,9 @@ class Store:
         Args:
             path: its folder.
         Raises:
-            NotAStoreError: nothing there, or something else.
-            FormatVersionError: written by a newer Penstock.
-            CorruptStoreError: manifest, sizes or headers do not fit together.
+            NotAStoreError: there is nothing at the path, or something else.
+            FormatVersionError: a newer Penstock wrote it.
+            CorruptStoreError: manifest, sizes and headers do not agree.
         """
         return cls(path)
 
@@ -108,7 +110,7 @@ class Store:
 
     @property
     def is_homogeneous(self) -> bool:
-        """One node type, one edge type, and batches are `Data`."""
+        """Whether there is one node type and one edge type, and batches are `Data`."""
         return self.manifest.is_homogeneous
 
     @property
@@ -118,8 +120,8 @@ class Store:
 
     @property
     def digest(self) -> str:
-        """16 hex digits over the names, shapes and checksums of all arrays, and what no array says: equal for equal contents, however they
-        were made."""
+        """16 hex digits over the names, shapes and checksums of all arrays, and over counts and names that no array has: equal for equal
+        contents, however they were made."""
         lines = [f"{spec.file} {spec.dtype} {spec.shape} {' '.join(spec.checksums)}" for spec in self.manifest.arrays()]
         lines += [f"{t}: {entry.num_nodes}" for t, entry in self.manifest.nodes.items() if not entry.fields and entry.ids is None]
         for name in ("class_names", "aggregated"):
@@ -127,7 +129,7 @@ class Store:
         return xxhash.xxh3_64_hexdigest("\n".join(lines).encode())
 
     def array_file(self, spec: ArraySpec) -> ArrayFile:
-        """Return a reader of one array, for whoever wants its bytes rather than a map."""
+        """Return a reader of the bytes of one array, where a map is not wanted."""
         return ArrayFile(spec, self._folder, self.path)
 
     def map(self, spec: ArraySpec) -> np.ndarray:
@@ -151,32 +153,29 @@ class Store:
             return False
 
     def node_entry(self, node_type: NodeType | None) -> NodeEntry:
-        """Return all that the manifest says of a node type (None: the only type)."""
-        nodes = self.manifest.nodes
-        if node_type is None and len(nodes) == 1:
-            return next(iter(nodes.values()))
-        if node_type is None and nodes:
-            raise MissingFieldError(f"{self.path} has several node types, say which: {_listed(nodes)}")
-        if node_type is None or node_type not in nodes:
-            raise MissingFieldError(f"{self.path} has no node type {node_type!r}; it has {_listed(nodes)}")
-        return nodes[node_type]
+        """Return the manifest's entry of a node type (None: the only type)."""
+        return self._entry("node", self.manifest.nodes, node_type)
 
     def _edge(self, edge_type: EdgeType | None) -> EdgeEntry:
-        edges = self.manifest.edges
-        if edge_type is None and len(edges) == 1:
-            return next(iter(edges.values()))
-        if edge_type is None and edges:
-            raise MissingFieldError(f"{self.path} has several edge types, say which: {_listed(edges)}")
-        if edge_type is None or tuple(edge_type) not in edges:
-            raise MissingFieldError(f"{self.path} has no edge type {edge_type!r}; it has {_listed(edges)}")
-        return edges[edge_type[0], edge_type[1], edge_type[2]]
+        return self._entry("edge", self.manifest.edges, edge_type)
+
+    def _entry(self, kind: str, entries: Mapping[Any, T], given: Any) -> T:
+        """The entry of a node or edge type; None: of the only one."""
+        if given is None and len(entries) == 1:
+            return next(iter(entries.values()))
+        if given is None and entries:
+            raise MissingFieldError(f"{self.path} has several {kind} types, say which: {_listed(entries)}")
+        found = entries.get(tuple(given) if isinstance(given, list) else given)
+        if found is None:
+            raise MissingFieldError(f"{self.path} has no {kind} type {given!r}; it has {_listed(entries)}")
+        return found
 
     def node_fields(self, node_type: NodeType | None = None) -> Mapping[str, ArraySpec]:
-        """Return what is known of each field of a node type: dtype, shape, properties. None: the only type."""
+        """Return name -> dtype, shape and properties of each field of a node type. None: the only type."""
         return MappingProxyType(self.node_entry(node_type).fields)
 
     def edge_fields(self, edge_type: EdgeType | None = None) -> Mapping[str, ArraySpec]:
-        """Return what is known of each field of an edge type; rows are in CSC order. None: the only type."""
+        """Return name -> dtype, shape and properties of each field of an edge type; rows are in CSC order. None: the only type."""
         return MappingProxyType(self._edge(edge_type).fields)
 
     def node_field(self, name: str, node_type: NodeType | None = None) -> np.ndarray:
@@ -256,7 +255,7 @@ class Store:
 
     @contextmanager
     def _damaged_ids(self, node_type: NodeType | None) -> Iterator[None]:
-        """Say so where the arrays of ids lead nowhere."""
+        """Turn errors of damaged arrays of ids into CorruptStoreError."""
         try:
             yield
         except PenstockError:
@@ -301,7 +300,7 @@ class Store:
 
 
 def no_split(path: str | os.PathLike[str], node_type: NodeType) -> MissingFieldError:
-    """What to raise where train nodes are asked for of a type without any split."""
+    """Return the error for asking for train nodes of a type without any split."""
     return MissingFieldError(
         f"{path}: node type '{node_type}' has no split into train, val and test: ingest it with one, a column of the node table "
         "(`--split COLUMN`) or arrays train_mask, val_mask and test_mask"

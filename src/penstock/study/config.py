@@ -1,4 +1,4 @@
-"""What a study of caches asks."""
+"""The settings of a study of caches."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from penstock.study.orders import ORDERS
 
 TWICE, ORACLE, PLAIN, SUPERBATCH = "presample-2", "oracle", "belady-plain", "superbatch"
 STUDIED = (*POLICIES, TWICE, ORACLE, PLAIN, SUPERBATCH)
-"""presample-2: by two epochs sampled in place of one (GNNLab's PreSC#2). oracle: the best static content, from the measured accesses
-themselves. belady-plain: Belady without hotness as a tie-break. superbatch: Belady that learns of a window of batches at once and of
-the next one only when all of it is used up (Ginex)."""
+"""presample-2: ranked by two sampled epochs, not one (GNNLab's PreSC#2). oracle: the best static content, from the measured accesses
+themselves. belady-plain: Belady without hotness as a tie-break. superbatch: Belady that is told a whole window of batches at once, and the
+next window only when all of it is used up (Ginex)."""
 
 LOOK_AHEAD = ("belady", PLAIN, SUPERBATCH)
 ALL = 0
@@ -28,19 +28,19 @@ class CacheStudy:
     """Settings of a study.
 
     Attributes:
-        num_neighbors: fanouts, next to the seeds first.
+        num_neighbors: fanout of each hop, element 0 next to the seeds.
         batch_size: seeds per batch.
         orders, policies: names, of ORDERS and STUDIED.
         capacities: shares ("10%"), rows ("5000 rows") or bytes ("2GiB").
         windows: batches that look-ahead policies know, the current one included; ALL for every batch.
-        epochs: measured. One more is played before them so that caches are warm, and is not counted.
-        train_fraction: of all nodes, at random, in place of a split; None takes the split.
-        split: name of it; None for the only one.
-        seed_type, node_type: whose train nodes, and whose rows; None where there is only one.
-        row_bytes: of one row; None takes those of field x.
-        weight: edge field to draw neighbours by; None draws uniformly.
+        epochs: number of epochs measured. One more is played before them to warm the caches, and not counted.
+        train_fraction: share of all nodes, drawn at random, to train on in place of a split; None takes the split.
+        split: name of the split; None for the only one.
+        seed_type, node_type: the types of the train nodes and of the rows; None where there is only one.
+        row_bytes: bytes of a row; None: those of field x.
+        weight: edge field in proportion to which neighbours are drawn; None draws uniformly.
         memory: bound on the recorded accesses and on what Belady knows of them.
-        seed: of everything random.
+        seed: of all randomness.
     """
 
     num_neighbors: tuple[int, ...] = (15, 10)

@@ -65,11 +65,11 @@ EDGES_PER_S, ORDERED_PER_S, COPY_BYTES_PER_S = 8e6, 80e6, 500e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutSettings:
-    """What a layout is for.
+    """Settings of a layout.
 
     Attributes:
         by: one of LAYOUTS or "random", or "auto" for the one of LAYOUTS that reads the fewest pages on this store.
-        num_neighbors: fanouts, next to the seeds first.
+        num_neighbors: fanout of each hop, element 0 next to the seeds.
         batch_size: seeds per batch.
         order: of the seeds, of `penstock.study.orders.ORDERS`.
         cache: rows kept in memory above the disk: "10%", "2GiB" or "5000 rows"; what counts are the pages of the rest.
@@ -184,7 +184,7 @@ class _Work:
 
     @cached_property
     def sampler(self) -> NeighborSampler:
-        """As training's; weights are summed up for it."""
+        """A sampler like training's; sums up weights."""
         return NeighborSampler(with_weights(self.graph, self.weights), list(self.settings.num_neighbors), seed=self.settings.seed)
 
     def accesses(self, progress: Progress) -> Accesses:

@@ -1,7 +1,7 @@
 """Which plan feeds a model fastest on this machine: each is tried for some seconds, in a process of its own.
 
-In: a store and settings. Out: plain data: what each plan took, the one to use, and how well what was seen of it foretold another run of it.
-Nothing is modelled: what is tried is the loader that will feed the model, with the plan that it will have.
+In: a store and settings. Out: plain data: what each plan took, the one to use, and how well its measurement predicted another run of it.
+Nothing is modelled: each trial runs the loader that would feed the model, with its plan.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ from penstock.study.run import choose_seed_type
 
 Spell = Callable[[str, str | None], str]
 Changes = dict[str, Any]
-"""A plan as what it changes: of Plan's settings, and `recipe` first, which they overrule. What is typed, or given to `make_plan`."""
+"""A plan as the settings that it changes, after `recipe`, which they overrule: as it is typed, or given to `make_plan`."""
 
 ON_CPU, ON_DEVICE = ("mmap", "uva", "pyg"), ("uva", "pagraph", "gnnlab", "ducati")
 """Recipes for stores that memory holds."""
 NEAR = 0.05
-"""Rates that differ by less are alike: then memory counts, and threads."""
+"""Rates that differ by a smaller share count as equal: then memory decides, and the number of threads."""
 MUCH_SLOWER = 0.2
-"""Than with more threads: fewer still are not tried."""
+"""If a plan is slower by this share than with more threads, still fewer threads are not tried."""
 FREE_SHARE = 0.8
-"""Of the memory that is free, that a store may take and still count as one that fits."""
+"""Share of the free memory that a store may take to count as one that fits."""
 BUDGET_SHARE = 0.5
-"""Of it, for plans that need a budget, where none was given."""
+"""Share of the free memory for plans that need a budget, where none was given."""
 SPOOL_SHARE = 0.25
-"""Of the disk that is free, for a spool, where none was given."""
+"""Share of the free disk for a spool, where none was given."""
 PATIENCE_S = 300.0
-"""For one plan, beside the seconds that are measured: to find out what is hot, and to fill caches."""
+"""Seconds that a plan may take to find out what is hot and to fill caches, beside those that are measured."""
 CHUNK_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanStudy:
-    """What is to be fed, and what may be taken for it.
+    """What is to be trained, and the resources that may be used.
 
     Attributes:
-        num_neighbors: fanouts, next to the seeds first.
+        num_neighbors: fanout of each hop, element 0 next to the seeds.
         batch_size: seeds per batch.
         num_workers: threads; None: the fewest that are as fast as all cores.
         host_memory: a budget for the whole process ("2GiB"): only plans that keep it are tried. None: where the store does not fit what

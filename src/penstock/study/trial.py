@@ -68,7 +68,7 @@ def measure(loader: NeighborLoader, seconds: float, device: str | None, to_beat:
 
 
 def _read_bytes() -> int | None:
-    """That this process has had from disks; None where the system does not say."""
+    """Bytes that this process has read from disks; None where the system does not say."""
     try:
         with open("/proc/self/io") as file:
             return next(int(line.split()[1]) for line in file if line.startswith("read_bytes"))

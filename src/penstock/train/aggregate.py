@@ -131,7 +131,7 @@ def _features(store: Store) -> ArraySpec:
 
 
 def _dtype(by: str, dtype: str) -> str:
-    """Of the result: means of 16 bits stay so; sums may be beyond them."""
+    """The dtype of the result: means of 16-bit numbers keep it, sums may exceed it."""
     return dtype if dtype == "float64" or (by == "mean" and dtype in ("float16", "bfloat16")) else "float32"
 
 

@@ -1,4 +1,4 @@
-"""What a training run is told, checked before anything is opened."""
+"""The settings of a training run, checked before anything is opened."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVALUATIONS = ("auto", "full", "sampled")
 METRICS = ("auto", "accuracy", "auc", "micro-f1")
 NORMALIZATIONS = ("none", "rows")
 PLAN_SETTINGS = tuple(each.name for each in fields(Plan) if each.name not in ("recipe", "presample_epochs"))
-"""Fields of a plan that a run may be told; `recipe` is one of its own."""
+"""Settings of a run that are fields of its plan; `recipe` is a setting of the run itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,34 +39,39 @@ class TrainConfig:
         store: path of the store.
         model: one of MODELS; "auto" takes sage, or rgcn for typed graphs.
         target: node type to classify; None: the one that has labels.
-        num_neighbors: fanout per layer, element 0 next to the seeds; -1 = all. Where features are aggregated (see `penstock.aggregate`)
-            there is one layer more.
-        weight: edge field to draw neighbours by in training; None draws uniformly. Evaluation takes all neighbours.
-        shared_draws: so many batches in a row draw neighbours by numbers that all lists share, so that they take the same ones where they
+        num_neighbors: fanout per layer, element 0 next to the seeds; -1 = all. With aggregated features (see `penstock.aggregate`) the
+            model has one layer more.
+        weight: edge field in proportion to which neighbours are drawn in training; None draws uniformly. Evaluation takes all neighbours.
+        shared_draws: number of batches in a row whose lists share their random numbers, so that they take the same neighbours where they
             can; 0: each list draws for itself (see `penstock.NeighborLoader`).
-        layer_wise: in training `num_neighbors` counts the new nodes of a layer, in place of the neighbours of each node.
-        batch_size, epochs: seeds per batch, passes over the train nodes. lr, weight_decay: of Adam. hidden: width of the hidden layers.
-            heads: of gat and hgt, a divisor of `hidden`.
-        dropout: of the hidden layers. input_dropout: of the features; costs more than the rest of the step on wide or many rows.
-        seed: of everything: order, samples, initial weights, dropout.
+        layer_wise: in training `num_neighbors` counts the new nodes of a layer, not the neighbours of each node.
+        batch_size: seeds per batch.
+        epochs: passes over the train nodes.
+        lr, weight_decay: of Adam.
+        hidden: width of the hidden layers.
+        heads: of gat and hgt; a divisor of `hidden`.
+        dropout: of the hidden layers.
+        input_dropout: of the features; with wide or many rows it costs more than the rest of the step.
+        seed: of all randomness: order, samples, initial weights, dropout.
         split: name of the split; None: the only one.
         metric: "auto" takes auc for two classes, micro-f1 for multi-label, else accuracy.
         normalize: "rows" divides each feature row by the sum of its absolute values (bags of words).
-        patience: stop after so many evaluations without a better validation metric; 0 never.
+        patience: stop after this many evaluations without a better validation metric; 0 never.
         eval_every: epochs between evaluations.
         evaluation: over "full" neighbourhoods, layer by layer, or over "sampled" ones, as in training, with memory that does not grow with
-            the graph; "auto": sampled where host_memory is given, by several processes, and where memory has no room for rows of layers.
+            the graph; "auto": sampled with host_memory, with several processes, and where memory has no room for the rows of layers.
         recipe, and PLAN_SETTINGS: where rows and neighbour lists live, what is kept of them, and the order of the train nodes, as in
-            `penstock.Plan`; None takes what the recipe says. Only the order has a say in the weights.
-        device: where the model computes, evaluation too, and where batches are delivered: "cpu", "cuda", "cuda:1". A run may be resumed on
-            another; its weights then differ in the last bits.
-        non_stop: the batches of an epoch are begun before the last one is over; what is counted of tiers in an epoch has them in it.
-        verify: every so many batches, from the first one on, one is made again without caches, tiers and devices, and compared bit for bit;
-            0 none.
-        num_workers: sampling threads; torch_threads: of the model step, 0 = torch's default, or the cores of a container.
+            `penstock.Plan`; None takes what the recipe says. Of these only the order affects the weights.
+        device: where the model computes, in training and evaluation, and where batches are delivered: "cpu", "cuda", "cuda:1". A run may be
+            resumed on another one; its weights then differ in the last bits.
+        non_stop: the batches of an epoch are begun before the last epoch is over, whose counts of tiers then include them.
+        verify: from the first batch on, every `verify`-th one is made again without caches, tiers and devices, and compared bit for bit;
+            0 verifies none.
+        num_workers: sampling threads.
+        torch_threads: threads of the model step; 0: torch's default, or the cores of a container.
         checkpoint_every_s: seconds between checkpoints within an epoch.
     Raises:
-        UsageError: values that cannot work.
+        UsageError: a value that cannot work, or values that exclude each other.
     """
 
     store: str

@@ -149,7 +149,7 @@ class _Features(ArrayInput):
         )
 
     def weights(self, name: str) -> dict[EdgeType, Weights]:
-        """As the store has them."""
+        """The weights as the store has them."""
         return store_weights(self._store, name)
 
 

@@ -1,4 +1,4 @@
-"""What a model gives for nodes in the middle of a run: over all neighbours, or over sampled ones, and scores of it.
+"""A model's outputs for nodes during a run, over all neighbours or over sampled ones, and their scores.
 
 In: a learner, and the loader that it learns from. Out: a row per node, or val and test. Invariant: the loader and the state of the run stay
 what they are.
@@ -29,20 +29,22 @@ from penstock.train.ranks import Ranks
 from penstock.train.shared_layers import SharedLayers
 
 _ALL = 1 << 20
-"""Neighbours that a node has at most, about: where all of them are read."""
+"""Fanout that stands for all neighbours, in estimates."""
 
 
 class Evaluation:
-    """See above.
+    """Evaluates the model of a run.
 
     Args:
-        config, plan: of the run; learner: what learns.
-        ranks: the processes that learn together: several share batches out, or the nodes whose rows each computes.
-        folder: for rows of layers that memory should not hold.
-        advance: told (rows done, rows in all).
+        config, plan: of the run.
+        learner: has the model.
+        ranks: the processes that train together; they share the batches, or the nodes whose rows each computes.
+        folder: for files of rows of layers that memory should not hold.
+        advance: is called with (rows done, rows in all).
     Attributes:
-        is_sampled: over neighbourhoods as in training, with memory that does not grow with the graph. A run goes on as it began.
-        reason: why that is, where nobody asked for it; else empty.
+        is_sampled: whether it is over sampled neighbourhoods, as in training, with memory that does not grow with the graph. It stays the
+            same for a run.
+        reason: why it is, where the user has not asked for it; else empty.
     """
 
     def __init__(

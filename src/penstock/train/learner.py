@@ -1,7 +1,7 @@
-"""What learns: a model and its optimizer where they compute, and what a step does with a batch.
+"""The model and its optimizer on their device, and a training step.
 
-In: batches, on the same device. Out: losses, logits. Invariant: the weights at the start follow from the seed alone, wherever they are;
-all that a step changes is in `state` and `random_state`, of which the second is each process's own.
+In: batches, on the same device. Out: losses, logits. Invariant: the initial weights follow from the seed alone, on any device; all that a
+step changes is in `state` and `random_state`, of which the second is each process's own.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from penstock.train.rows import MOMENTS, Gradient, LearntRows, RowAdam, form
 from penstock.train.shared_rows import SharedRows
 
 STEPS_AHEAD = 2
-"""Steps that a device may be asked for before the host looks at what the first of them came to."""
+"""Steps that may be queued on a device before the host looks at the outcome of the first of them."""
 
 LEAST_STEP_BYTES = 64 << 20
-"""Of the smallest step, with what libraries take for it."""
+"""Memory of the smallest step, with what libraries take for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a step came to, on its way to the host.
+    """The outcome of a step, on its way to the host.
 
     Attributes:
         batch: number within the epoch.
-        told: as `Ranks.share_step` gives it; logits, labels: of this process's batch. In memory of the host, whole when the mark is
-            reached.
+        told: the result of `Ranks.share_step`.
+        logits, labels: of this process's batch. These and `told` are in memory of the host, complete when `mark` is reached.
         wishes: of this process.
-        mark: of the stream that copies; None: nothing to wait for.
+        mark: an event of the stream that copies; None: nothing to wait for.
     """
 
     batch: int
@@ -58,7 +58,7 @@ class Outcome:
     mark: Any
 
     def wait(self) -> tuple[int, float, int]:
-        """Return (seeds of all processes, their mean loss, what is wished for: STOP, SAVE or both); logits and labels are there then."""
+        """Wait for it. Returns (seeds of all processes, their mean loss, the wishes of all: STOP, SAVE or both)."""
         if self.mark is not None:
             self.mark.synchronize()
         loss, *of_all = self.told.tolist()
@@ -69,16 +69,16 @@ class Outcome:
 
 
 class Learner:
-    """A model in training. On a device it waits for nothing: labels and degrees lie there, and outcomes are looked at some steps late.
+    """A model in training. With a device the host never waits: labels and degrees lie on it, and outcomes are looked at some steps later.
 
-    Rows that nodes learn in place of features have an optimizer of their own, which updates those of a batch and leaves the others as they
-    are: a step takes as long on a large graph as on a small one. Of several processes each has a share of them, and all wait for each other
-    where they are read, and where their gradients are sent.
+    Rows that nodes learn in place of features have an optimizer of their own, which updates only those of a batch, so that a step takes as
+    long on a large graph as on a small one. With several processes, each has a share of these rows, and all wait for each other when rows
+    are read and when their gradients are sent.
 
     Args:
         config, data: what is trained on what.
         device: where (see `tensor_device`); the CPU under Triton's interpreter.
-        ranks: the processes that learn together: equal weights, each with a dropout of its own.
+        ranks: the processes that train together: their weights are equal, their dropout is not.
     """
 
     def __init__(self, config: TrainConfig, data: TrainingData, device: torch.device, ranks: Ranks | None = None) -> None:
@@ -109,8 +109,8 @@ class Learner:
         return self.data.task.loss(logits, labels), logits.detach(), labels
 
     def step(self, number: int, batch: Any, wishes: int) -> Outcome:
-        """Learn from batch `number` of the epoch, None where only other processes have one; what came of it is on its way to the host.
-        `wishes`: see `Ranks.share_step`."""
+        """Take a step with batch `number` of the epoch (None where only other processes have one). Returns its outcome, on its way to the
+        host. `wishes`: see `Ranks.share_step`."""
         if batch is None:
             nothing = self.forward(None)
             return self._outcome(number, self.learn(None, 0, wishes), nothing, nothing, wishes)
@@ -118,8 +118,7 @@ class Learner:
         return self._outcome(number, self.learn(loss, len(labels), wishes), logits, labels, wishes)
 
     def learn(self, loss: torch.Tensor | None, num_seeds: int, wishes: int) -> torch.Tensor:
-        """Take the step that the losses of all processes ask for. Gradients are gone then. Arguments and result as of
-        `Ranks.share_step`."""
+        """Update the weights by the losses of all processes, and clear the gradients. Arguments and result: see `Ranks.share_step`."""
         if loss is not None:
             with set_multithreading_enabled(False):  # a thread of its own for one device would wake up and be waited for
                 loss.backward()
@@ -130,7 +129,7 @@ class Learner:
         return told
 
     def _gradient(self, node_type: NodeType, table: LearntRows, num_seeds: int, told: torch.Tensor) -> Gradient | None:
-        """Of the rows of a table that a step changes here."""
+        """The gradient of the rows of a table that a step changes in this process."""
         if node_type in self._shared:
             return self._shared[node_type].take_gradient(num_seeds, told[1])
         gradient = table.take_gradient()
@@ -192,7 +191,7 @@ class Learner:
             self._whole = {}
 
     def _rows(self, node_type: NodeType, ids: torch.Tensor) -> torch.Tensor:
-        """Those that int64[n] distinct nodes of a type have learnt, read off all processes."""
+        """The rows that int64[n] distinct nodes of a type have learnt, read from all processes."""
         if node_type in self._whole:
             return self._whole[node_type].index_select(0, ids)
         if node_type in self._shared:
@@ -323,7 +322,7 @@ class Learner:
             raise ValueError("its best weights are those of another model")
 
     def _labels(self, batch: Any) -> torch.Tensor:
-        """Of the seeds of a batch of train nodes."""
+        """The labels of the seeds of a batch of train nodes."""
         target = batch if self.data.graph.is_homogeneous else batch[self.data.target]
         if self._labels_there is not None:
             return self._labels_there[target.input_id.to(self.device, non_blocking=True)]

@@ -1,4 +1,4 @@
-"""What a training run tells while it runs, and what it came to. The report and the terminal listen; a library user may ignore it all."""
+"""What a training run reports while it runs, and its result. The report and the terminal observe; a library user may ignore it all."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ class EpochRecord:
 
     Attributes:
         epoch: number, from 0.
-        loss, train_score: means over the seeds, while training (dropout on, sampled neighbourhoods); the score over the `num_scored`
-            of them that are this process's, in batches that have one (auc has none over one class), None where there are none.
-        val, test: the metric, over full neighbourhoods or sampled ones (`evaluation`), None in epochs without an evaluation.
-        num_seeds: fed, to all processes. num_batches: steps, in each of which every process has a batch. What follows is of this process.
+        loss: mean over the seeds, while training (dropout on, sampled neighbourhoods).
+        train_score: the metric while training, as a mean over `num_scored` seeds: those of this process, in batches that have a score (auc
+            has none over one class); None without such seeds.
+        val, test: the metric, over full neighbourhoods or sampled ones (`evaluation`); None in epochs without an evaluation.
+        num_seeds: seeds of all processes.
+        num_batches: steps; in each, every process has a batch. All that follows is of this process.
         train_s, eval_s: seconds.
         num_verified: batches that were made again and compared, see `Loader.verify`.
         step_s, wait_s: seconds of the model step, and of waiting for batches; the rest of train_s is bookkeeping.
         stage_s: seconds of the feeding stages, summed over the sampling threads.
         gathered_bytes, num_nodes, num_edges: of the batches.
-        tiers: what each tier was asked for: name -> num_reads, num_rows, num_bytes, seconds; empty without a plan.
+        tiers: name of a tier -> its counts: num_reads, num_rows, num_bytes, seconds; empty without a plan.
         lists: the same for neighbour lists, with num_lists and num_edges in place of num_rows; empty where they come from plain arrays.
     """
 
@@ -75,8 +77,8 @@ class EpochRecord:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Read what `as_dict` wrote; raises ValueError where values are of another kind."""
-        values = {"num_scored": values["num_seeds"], **values}  # runs of before have none
+        """Read what `as_dict` wrote; ValueError for values of another kind."""
+        values = {"num_scored": values["num_seeds"], **values}  # older checkpoints lack it
         record = cls(**{each.name: values[each.name] for each in fields(cls) if each.name in values})
         for each in fields(cls):
             value, kind = getattr(record, each.name), str(each.type)
@@ -91,24 +93,24 @@ class EpochRecord:
 
     @property
     def hit_rate(self) -> float | None:
-        """Share of the rows that a cache held; None where there is none."""
+        """Share of the rows that came from a cache; None without one."""
         return _share_of_caches(self.tiers, "num_rows")
 
     @property
     def list_hit_rate(self) -> float | None:
-        """Share of the neighbour lists that a cache held; None where there is none."""
+        """Share of the neighbour lists that came from a cache; None without one."""
         return _share_of_caches(self.lists, "num_lists")
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether these are finite numbers, by names or not."""
+    """Whether a value is None, a finite number, or a dict of finite numbers."""
     if isinstance(value, dict):
         return all(isinstance(name, str) and each is not None and _is_plain(each) for name, each in value.items())
     return value is None or (isinstance(value, (int, float)) and math.isfinite(value))
 
 
 def sources_of(tiers: dict[str, T]) -> dict[str, T]:
-    """The tiers that rows came from, without those that passed rows of others on to a device."""
+    """The tiers that rows came from, without those that only copied rows of others to a device."""
     return {name: counts for name, counts in tiers.items() if "upload of " not in name}
 
 
@@ -121,17 +123,19 @@ def _share_of_caches(tiers: dict[str, dict[str, float]], counted: str) -> float 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a run came to.
+    """The result of a run.
 
     Attributes:
-        metric: its name. val, test: at the best epoch by val (the last epoch where there is no val); None without such nodes.
-        best_epoch: from 0; None without an evaluation. epochs: how many were trained.
-        seeds_per_s: trained, evaluation left out.
+        metric: name of the metric.
+        val, test: the metric at the best epoch by val (the last epoch, without val nodes); None without such nodes.
+        best_epoch: from 0; None without an evaluation.
+        epochs: number of epochs trained.
+        seeds_per_s: seeds trained per second, evaluation left out.
         peak_memory_bytes: of the process.
-        weights_digest: of the final weights.
+        weights_digest: digest of the final weights.
         history: one record per epoch.
-        description: what was trained on what.
-        timeline: what overlapped with what in the middle of the last epoch, see `penstock.feed.timeline`; None where nothing was trained.
+        description: what was trained on what, as plain values.
+        timeline: which work overlapped in the middle of the last epoch, see `penstock.feed.timeline`; None where nothing was trained.
     """
 
     metric: str
@@ -148,7 +152,7 @@ class Result:
 
 
 class Observer:
-    """Hears what happens; every method does nothing by default. A context manager, for those that hold a terminal."""
+    """Called as a run proceeds; every method does nothing by default. It is a context manager, for observers that hold a terminal."""
 
     def __enter__(self) -> Self:
         return self
@@ -157,19 +161,19 @@ class Observer:
         self.close()
 
     def close(self) -> None:
-        """The run is over, well or not."""
+        """The run has ended, successfully or not."""
 
     def note(self, message: str) -> None:
-        """Something worth a line."""
+        """A message for the user, one line."""
 
     def opened(self, description: dict[str, Any]) -> None:
-        """The store is read: what it has. What follows, up to `started`, may take as long as an epoch."""
+        """The store has been opened; `description` says what it has. The time from here to `started` may be as long as an epoch's."""
 
     def started(self, description: dict[str, Any], num_epochs: int) -> None:
-        """The run begins: what is trained on what."""
+        """Training begins; `description` says what is trained on what."""
 
     def batch_done(self, record: EpochRecord, batches_per_epoch: int) -> None:
-        """One more batch is trained; the record is of the epoch so far."""
+        """One more batch has been trained; the record is of the epoch so far."""
 
     def evaluating(self, done: int, total: int) -> None:
         """Rows computed so far in an evaluation."""

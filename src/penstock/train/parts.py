@@ -165,5 +165,5 @@ class _Features(PartsInput):
         self.graph = self.graph.without_edge_numbers()
 
     def tables(self) -> dict[NodeType | EdgeType, TieredTable]:
-        """Of node types only."""
+        """Tables of node types only."""
         return {key: table for key, table in super().tables().items() if not isinstance(key, tuple)}

@@ -58,7 +58,7 @@ class Ranks:
 
     @classmethod
     def of(cls, group: Any = None) -> Ranks:
-        """Those of a group, of the default one where there is one."""
+        """The ranks of a group; None: of the default one, if there is one."""
         if not dist.is_available() or not dist.is_initialized():
             return cls()
         return cls(dist.get_rank(group), dist.get_world_size(group), group)

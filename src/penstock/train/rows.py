@@ -51,7 +51,7 @@ class LearntRows(nn.Module):
         return rows
 
     def take_gradient(self) -> Gradient | None:
-        """Of the rows read last; None where no loss came to them. It is gone then."""
+        """Take the gradient of the rows read last, and clear it; None where no loss depends on them."""
         read, self._read = self._read, None
         return None if read is None or read[1].grad is None else (read[0], read[1].grad.contiguous())
 
@@ -127,7 +127,7 @@ def form(tensor: Tensor) -> Any:
 def _update_on_device(
     weight: Tensor, mean: Tensor, square: Tensor, ids: Tensor, gradient: Tensor, decay: float, size: float, eps: float
 ) -> None:
-    """As `kernels.update_rows`, but for the last bits; nothing is waited for."""
+    """As `kernels.update_rows`, up to the last bits, without waiting for the device."""
     rows = weight.index_select(0, ids)
     change = gradient.add(rows, alpha=decay)
     means, squares = mean.index_select(0, ids).lerp_(change, 1 - BETAS[0]), square.index_select(0, ids).lerp_(change * change, 1 - BETAS[1])

@@ -66,21 +66,21 @@ def train(
     predictions: str | os.PathLike[str] | None = None,
     group: Any = None,
 ) -> Result:
-    """Train a standard model on a store; all processes of a group together, where `torch.distributed` has been initialised, also on a
-    partition of one.
+    """Train a standard model on a store, or, with several processes, on a partition of one; where `torch.distributed` has been initialised,
+    all processes of a group train together.
 
     Args:
-        config: of the run; with `resume`, what was saved must agree in everything that decides the batches and the model; threads,
+        config: of the run; with `resume` it must agree with the saved one in everything that decides the batches and the model; threads,
             epochs, patience, device, plan and the path of the store may differ.
-        out: folder of the run, made if need be; of several processes the first one's.
+        out: folder of the run, made if need be. With several processes, the first one's counts.
         resume: go on from the folder's checkpoint, if there is one.
-        observer: hears what happens.
-        predictions: file for the class of every node by the best weights (see `penstock.train.predictions`). Of several
-            processes what the first one says counts.
-        group: of `torch.distributed`; None: the default one, if there is one. A step is then one over a batch of each process, with the
-            mean of the gradients over all their seeds; val and test are computed together, over sampled neighbourhoods by default.
+        observer: is called as the run proceeds.
+        predictions: file for the class of every node by the best weights (see `penstock.train.predictions`). With several processes, the
+            first one's counts.
+        group: of `torch.distributed`; None: the default one, if there is one. Each step is over a batch of each process, with the mean of
+            the gradients over all their seeds; val and test are computed together, over sampled neighbourhoods by default.
     Returns:
-        What the run came to, scores and history; the folder has the checkpoint. Times and tiers are those of this process.
+        Scores and history; the checkpoint is in the folder. Times and tiers are those of this process.
     Raises:
         UsageError, InputError: settings that cannot work, or a store without what they need.
         StoreError: the store or the folder cannot be read or written; the store changed meanwhile. StoreBusyError: another process trains
@@ -115,7 +115,7 @@ def train(
 
 
 def refuse_new(config: TrainConfig, out: str | os.PathLike[str]) -> NodeType:
-    """Raise what a new run of one process would be refused for, as far as that is found without any work; see `train`.
+    """Raise what `train` would raise for a new run of one process, as far as that is seen without any work.
 
     Returns:
         The node type that it classifies.
@@ -137,7 +137,7 @@ def _holds_a_run(folder: Path) -> StateError:
 
 
 def make_order(plan: Plan, config: TrainConfig, data: TrainingData) -> Order | str:
-    """Prepare the order of the train nodes; that of a partition is made where its book is."""
+    """Prepare the order of the train nodes; "split", over a partition, is made by the loader."""
     if plan.order == SPLIT:
         return SPLIT
     seeds = data.target, data.parts["train"]
@@ -145,7 +145,7 @@ def make_order(plan: Plan, config: TrainConfig, data: TrainingData) -> Order | s
 
 
 def _check_alike(digest: str, config: TrainConfig, first: tuple[str, TrainConfig]) -> None:
-    """Refuse to train together with a process whose store or settings would lead to other steps."""
+    """Refuse to train together with process 0 where its digest of the store or its settings, `first`, would lead to other steps."""
     if digest != first[0]:
         raise UsageError(f"{config.store} has digest {digest}, and the store of process 0 has {first[0]}: give all processes the same")
     ours, theirs = ({**each.as_dict(), "order": each.plan().order} for each in (config, first[1]))  # of which a recipe may decide
@@ -155,12 +155,12 @@ def _check_alike(digest: str, config: TrainConfig, first: tuple[str, TrainConfig
 
 
 class _Run:
-    """One run in the making; all its state is in `_state()`."""
+    """One run in progress; `_state` returns all of its state."""
 
     def __init__(self, config: TrainConfig, store: Store | PartsStore, folder: Path, observer: Observer, ranks: Ranks) -> None:
         keep_freed_memory()
         cores = max(usable_cores() // ranks.num_here, 1)
-        # torch counts cores, whatever time a container has on them
+        # torch counts the cores of the machine, not the share of them that a container may use
         if config.torch_threads or ranks.num_here > 1 or cores < torch.get_num_threads():
             torch.set_num_threads(config.torch_threads or cores)
         self.config, self.store, self.folder, self.observer, self.ranks = config, store, folder, observer, ranks
@@ -171,8 +171,8 @@ class _Run:
         if config.huge_pages is None and ranks.num_here > 1:  # each would have a copy of what the page cache has once
             plan = replace(plan, huge_pages=False)
         self.plan = plan.resolved(has_device=config.device != "cpu")
-        self._saved = ""  # where the checkpoint stands
-        self._setup_s = 0.0  # before the first batch: finding out what is hot, filling caches
+        self._saved = ""  # the position of the checkpoint, for messages
+        self._setup_s = 0.0  # spent before the first batch: finding out what is hot, filling caches
         self.data = read_training_data(store, config)
         self.learner = Learner(config, self.data, device, ranks)
         self.evaluation = Evaluation(config, self.plan, self.learner, ranks, folder, observer.evaluating)
@@ -205,7 +205,7 @@ class _Run:
                 device=config.device,
             )
         if is_tried:
-            give_back_freed_memory()  # a copy of all learnt rows, say: what comes next may not fit in the pieces
+            give_back_freed_memory()  # of a copy of all learnt rows, say: what is allocated next may not fit into its pieces
         return loader
 
     def go(self, resume: bool) -> Result:
@@ -221,7 +221,7 @@ class _Run:
         try:
             self.loader = self.ranks.agree(self._make_loader)
         except Exception:
-            if is_new and self.ranks.is_first:  # what is refused is not what the run was told
+            if is_new and self.ranks.is_first:  # settings that are refused are not kept as those of the run
                 with suppress(OSError):
                     settings.unlink() if before is None else settings.write_bytes(before)
             raise
@@ -243,10 +243,10 @@ class _Run:
         return self._result()
 
     def _begin(self, settings: Path, resume: bool, have: list[int]) -> tuple[bool, bytes | None]:
-        """Write the settings of a new run; `have`: the processes that see a checkpoint. Returns whether it is one, and what was in their
-        place."""
+        """Write the settings, if this is a new run; `have`: the processes that see a checkpoint. Returns whether it is new, and the
+        settings that were in the folder before."""
         is_new = not (self.folder / CHECKPOINT).exists()
-        if is_new and resume and have:  # machines without a folder in common, and now another one is the first
+        if is_new and resume and have:  # machines share no folder, and now the first process is on another one
             raise StateError(
                 f"process {have[0]} has a checkpoint in {self.folder}, and process 0, which reads it, has none: start the processes in the "
                 "order of before, or copy the folder to where process 0 is"
@@ -255,7 +255,7 @@ class _Run:
         if is_new:
             if resume or before is not None:
                 self.observer.note(f"no checkpoint in {self.folder}: starting from the beginning")
-            write_json(settings, self.config.as_dict())  # first of all: what follows may take as long as an epoch
+            write_json(settings, self.config.as_dict())  # at once: what follows may take as long as an epoch
         elif not resume:
             raise _holds_a_run(self.folder)
         return is_new, before
@@ -298,13 +298,13 @@ class _Run:
                 self._verify(batch)
                 stepped = time.perf_counter()
                 asked = self._step(batch, wishes())
-                del batch  # its memory is another's while this thread waits
+                del batch  # so that its memory can be used for another while this thread waits
                 now = time.perf_counter()
                 record.step_s += now - stepped
                 record.train_s = seconds_before + now - started
                 record.num_batches += 1
                 self.observer.batch_done(record, self._num_steps)
-                if self.ranks.num_ranks == 1:  # nobody else is to hear of it
+                if self.ranks.num_ranks == 1:  # no other process must agree: at once
                     asked = wishes()
                 if asked:
                     self._catch_up()
@@ -322,13 +322,13 @@ class _Run:
                 raise KeyboardInterrupt
 
     def _verify(self, batch: Any) -> None:
-        """Raise unless a batch whose turn it is, is what it must be."""
+        """Verify every `config.verify`-th batch; raises MismatchError."""
         if batch is not None and self.config.verify and self.record.num_batches % self.config.verify == 0:
             self.loader.verify(batch)
             self.record.num_verified += 1
 
     def _check_bytes(self) -> None:
-        """Raise if a file of the store was written to: what was read since the last checkpoint is not to be trusted, nor saved."""
+        """Raise if a file of the store was written to: what was trained since the last checkpoint is not to be trusted, nor saved."""
         store = self.store
         if not isinstance(store, Store):
             return
@@ -339,7 +339,7 @@ class _Run:
             raise CorruptStoreError(f"{error}: {again}") from error
 
     def _check_store(self) -> None:
-        """Raise if the store is not there any more. What is open keeps its bytes, so what was trained is sound, and saved first."""
+        """Save and raise if the store is not in its place any more: open files keep their bytes, so what was trained is sound."""
         self._check_bytes()
         store = self.store
         if not isinstance(store, Store):
@@ -347,13 +347,13 @@ class _Run:
         try:
             self.ranks.agree(lambda: check_place(store))
         except (StoreError, PipelineError) as error:
-            self._save()  # by all, or it would wait for some
+            self._save()  # all processes come here, as saving needs
             if isinstance(error, PipelineError):
                 raise
             raise StoreError(f"{error}: saved at {self._saved}; put the store back, and {argument('resume', True)} goes on") from error
 
     def _step(self, batch: Any, wishes: int) -> int:
-        """Take a step. Returns what is wished for in the steps looked at: all processes look at the same."""
+        """Take a step. Returns the wishes (`STOP`, `SAVE`) of the earlier steps that are over; all processes look at the same ones."""
         self._under_way.append(self.learner.step(self.record.num_batches, batch, wishes))
         asked = 0
         while len(self._under_way) > self.learner.steps_ahead:
@@ -361,7 +361,7 @@ class _Run:
         return asked
 
     def _catch_up(self) -> None:
-        """Look at all steps taken: nothing is saved of an epoch that diverged."""
+        """Look at the outcome of all steps taken, before a checkpoint: nothing is saved of an epoch that diverged."""
         while self._under_way:
             self._look_at(self._under_way.popleft())
 
@@ -378,13 +378,13 @@ class _Run:
         return wishes
 
     def _count_feed(self, before: dict[str, Any]) -> dict[str, Any]:
-        """Add what the loader counted since `before` to the record. Returns its counts now."""
+        """Add to the record what the loader counted since `before`, and return its counts now."""
         after = self.loader.stats().as_dict()
         self.record.count_feed(before, after)
         return after
 
     def _is_due(self) -> bool:
-        """Whether val and test are to be computed now."""
+        """Whether val and test are to be computed after this epoch."""
         number, parts = self.record.epoch + 1, self.data.parts
         is_due = number % self.config.eval_every == 0 or number == self.config.epochs
         return is_due and bool(parts["val"].size or parts["test"].size)
@@ -392,7 +392,7 @@ class _Run:
     def _evaluate(self) -> bool:
         """Compute val and test. Returns whether this is the best epoch so far."""
         record, started = self.record, time.perf_counter()
-        self._save()  # all nodes' neighbours may take longer than the epoch did
+        self._save()  # an evaluation over all neighbours may take longer than the epoch did
         record.val, record.test = self.evaluation.scores(self.loader)
         record.eval_s = time.perf_counter() - started
         if self.best["val"] is not None and (record.val is None or not record.val > self.best["val"]):
@@ -401,14 +401,14 @@ class _Run:
         return True
 
     def predict(self) -> np.ndarray:
-        """Return the class of every node of the target, see `Task.decide`; the weights are then the best by val, or the last."""
+        """Return the class of every node of the target type, see `Task.decide`, by the weights that were best by val, or else the last."""
         if self.best["model"]:
             self.learner.model.load_state_dict(self.best["model"])
         data = self.data
         return self.evaluation.rows(self.loader, np.arange(data.graph.num_nodes[data.target]), finish=data.task.decide)
 
     def _is_over(self) -> bool:
-        """Whether early stopping says so."""
+        """Whether early stopping ends the run."""
         if not self.config.patience or self.best["epoch"] < 0:
             return False
         evaluated = [record for record in self.history if record.val is not None and record.epoch > self.best["epoch"]]
@@ -426,7 +426,7 @@ class _Run:
             "order": self.plan.order,
             "store": self.store.digest,
             "cut_from": self.store.cut_from if isinstance(self.store, PartsStore) else None,
-            "loader": loaders[0],  # of it no process has had more batches
+            "loader": loaders[0],  # no process has had more batches than the first
             "record": self.record.as_dict(),
             "history": [record.as_dict() for record in self.history],
             "best": self.best,
@@ -500,7 +500,7 @@ class _Run:
 
 
 class _Loader(NeighborLoader):
-    """Of a process that takes part in steps for which only others have a batch."""
+    """The loader of a process that takes part in steps for which only other processes have a batch."""
 
     _ranks_wait = False
 

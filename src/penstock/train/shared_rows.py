@@ -41,7 +41,7 @@ class SharedRows:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the whole table."""
+        """Shape of the whole table."""
         return self._division.num_nodes, self._table.weight.shape[1]
 
     def read(self, ids: Tensor) -> Tensor:

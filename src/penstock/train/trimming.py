@@ -1,11 +1,11 @@
-"""A model whose layers compute what later ones read of a batch, its own code unchanged.
+"""A model whose layers compute only the rows of a batch that later layers read, without a change of its code.
 
-In: a model of PyG's layers. Out: the same model, to be called as ever, `model(batch.x, batch.edge_index)`. Invariant: the rows of the seeds
-are what the whole batch gives, up to the order of sums.
+In: a model of PyG's layers. Out: the same model, called as before: `model(batch.x, batch.edge_index)`. Invariant: the rows of the seeds are
+what the whole batch gives, up to the order of sums.
 
-A layer knows by the number of rows that it is given how far from the seeds it is: after each hop another number of nodes is known. It takes
-the edges of that hop and of those nearer to the seeds, where it can as a sparse matrix (`feed/layers.py`), and gives the rows of the nodes
-that were known a hop before. Edges that no loader made, a whole graph's for instance, are left to the layer itself.
+The number of rows that a layer is given tells how far from the seeds it is, since after each hop another number of nodes is known. It takes
+the edges of that hop and of those nearer to the seeds, as a sparse matrix where it can (`feed/layers.py`), and returns the rows of the
+nodes known one hop earlier. Edges that no loader made, a whole graph's for instance, are left to the layer itself.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ OF_PAIRS = (
     *(pyg.GATConv, pyg.GATv2Conv, pyg.TransformerConv, pyg.ResGatedGraphConv, pyg.GINEConv, pyg.GENConv, pyg.GeneralConv, pyg.LEConv),
     *(pyg.FiLMConv, pyg.EdgeConv, pyg.NNConv, pyg.CGConv, pyg.RGCNConv, pyg.FastRGCNConv),
 )
-"""Layers that take sources and destinations apart, and need not compute rows that nobody wants."""
+"""Layers that take separate sources and destinations, and then compute only the rows of the destinations."""
 
 OF_ROWS = (pyg.PNAConv, pyg.AGNNConv, pyg.ClusterGCNConv)
-"""Layers that compute all rows they are given, of which some are dropped."""
+"""Layers that compute all rows that they are given, of which some are dropped."""
 
 KNOWN = (*OF_PRODUCTS, *OF_PAIRS, *OF_ROWS, pyg.GCNConv)
 
 OF_EDGES = ("edge_weight", "edge_attr", "edge_type")
-"""Arguments of layers with a value or row for each edge."""
+"""Arguments of layers that have a value or row for each edge."""
 
 BY_SOURCES = (
     *(pyg.GCNConv, pyg.GCN2Conv, pyg.LGConv, pyg.SGConv, pyg.SSGConv, pyg.ARMAConv, pyg.EGConv, pyg.ChebConv, pyg.TAGConv, pyg.APPNP),
     *(pyg.MixHopConv, pyg.FAConv, pyg.PDNConv, pyg.PANConv, pyg.GatedGraphConv, pyg.HypergraphConv),
 )
-"""Layers that need the degrees of sources, or several hops; classes made from them may."""
+"""Layers that need the degrees of sources, or several hops; their subclasses may, too."""
 
 PADDED = (
     *(pyg.LSTMAggregation, pyg.GRUAggregation, pyg.LCMAggregation, pyg.EquilibriumAggregation),
@@ -66,20 +66,20 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def trim(model: Model, also: Collection[type[pyg.MessagePassing]] = ()) -> Model:
-    """Have each layer of a model compute the rows that later layers read, of batches of Penstock's loaders.
+    """Make each layer of a model compute only the rows that later layers read, for batches of Penstock's loaders.
 
-    The model is changed, and returned. It is called as before, and gives rows of the seeds, as the first ones. Its weights and their names,
-    and what it gives for edges from elsewhere, stay what they were. What stands between the layers is given fewer rows: a skip connection
-    takes the first ones of what it skips, `out + x[: len(out)]`; a batch norm that trains sees those that count; a sum over all rows, such
-    as that of a virtual node, is another.
+    The model is changed, and returned. It is called as before, and its first rows are those of the seeds. Its weights and their names stay
+    as they were, and so do its results for edges from elsewhere. What stands between the layers gets fewer rows: a skip connection must
+    take the first rows of what it skips, `out + x[: len(out)]`; a batch norm in training sees only the rows that are needed; a sum over all
+    rows, such as a virtual node's, changes.
 
     Args:
-        model: of PyG's layers, also in `HeteroConv` or made by `to_hetero`; what joins the rows of several layers is `JumpingKnowledge`.
-        also: classes of further layers that take (x, edge_index, ...), of which each row follows from its own and those of its
-            in-neighbours alone, and not from how many neighbours these have.
+        model: of PyG's layers, also in `HeteroConv` or made by `to_hetero`; rows of several layers may be joined by `JumpingKnowledge`.
+        also: classes of further layers that take (x, edge_index, ...) and whose every row depends only on that node and its in-neighbours,
+            and not on how many neighbours these have.
     Raises:
-        UsageError: there is no layer of PyG's in it.
-        NotSupportedError: a layer that needs more than rows of its in-neighbours, or of which that is not known; a norm over all rows.
+        UsageError: the model has no layer of PyG's.
+        NotSupportedError: a layer needs more than the rows of in-neighbours, or may; or a norm is over all rows.
     """
     convs = [part for part in model.modules() if isinstance(part, pyg.MessagePassing)]
     if not convs:
@@ -132,7 +132,7 @@ def _check(conv: Any, also: Collection[type]) -> None:
 
 
 def _signature(kind: type[nn.Module]) -> Signature:
-    """Of the `forward` of a layer of this class."""
+    """The signature of `forward` of a class of layers."""
     unbound = signature(kind.forward)
     return unbound.replace(parameters=list(unbound.parameters.values())[1:])
 
@@ -168,7 +168,7 @@ class _Forward:
 
 @dataclass(eq=False)
 class _Explaining(_Forward):
-    """In place of a model's `forward`: errors about shapes say that rows are fewer."""
+    """Replaces a model's `forward`: adds to errors about shapes that a trimmed model has fewer rows."""
 
     model: nn.Module
     kind: type[nn.Module]
@@ -187,7 +187,7 @@ class _Explaining(_Forward):
 
 @dataclass(eq=False)
 class _Trimmed(_Forward):
-    """In place of a layer's `forward`."""
+    """Replaces a layer's `forward`."""
 
     conv: Any
     kind: type[pyg.MessagePassing]
@@ -267,7 +267,7 @@ def _refuse(hops: Hops, num_src: int, num_dst: int) -> None:
 
 
 def _cut_alike(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Of the rows of several layers those that all have, the first ones."""
+    """Cut the rows of several layers to the first ones, which all have."""
     xs = args[0] if args else kwargs["xs"]
     least = min(map(len, xs))
     cut = [rows[:least] for rows in xs]
@@ -292,7 +292,7 @@ def _sends_sums(conv: Any) -> bool:
 
 @dataclass(eq=False)
 class _Aggregated:
-    """In place of a layer's `message_and_aggregate`: on a device, products whose gradients wait for nothing (`train/convs.py`)."""
+    """Replaces a layer's `message_and_aggregate`: on a device, by products whose gradients do not wait for it (`train/convs.py`)."""
 
     conv: Any
     kind: Any

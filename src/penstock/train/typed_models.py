@@ -107,7 +107,7 @@ def _names(edge_types: list[EdgeType]) -> dict[EdgeType, str]:
 
 
 def _safe(name: str) -> str:
-    """As a module can be called: without dots, and not like a method of a dictionary; most names stay."""
+    """A type's name as a module can have it: without dots, and not that of a method of dictionaries; most names stay."""
     return ModuleDict.to_internal_key(name)
 
 

@@ -1,7 +1,7 @@
-"""A trainer's end of the exchange: asks for batches from any thread, and waits for them.
+"""A trainer's end of the exchange: asks for samples from any thread, and waits for them.
 
 In: a connection to the process that steers, and the slots. Out: samples. Invariants: nobody waits for a process that is gone; the first
-thing that went wrong, wherever, is what every later question is answered with.
+error, in whatever process, is raised by every later call.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Client:
         threading.Thread(target=self._receive, name="penstock-exchange", daemon=True).start()
 
     def begin(self, epoch: int, first: int) -> int:
-        """Begin a pass: epoch, from this trainer's `first` batch on. Returns its number; batches of the pass before come no more."""
+        """Begin a pass over an epoch, from this trainer's batch `first` on. Returns its number; the pass before gets no more samples."""
         with self._lock:
             self._number += 1
             self._say(Begin(self._number, epoch, first))
@@ -86,7 +86,7 @@ class Client:
                 logger.warning("still waiting for a sample of batch %d after %.0f s", index, waited_s)
 
     def read(self, taken: Taken, use: Callable[[np.ndarray], T]) -> T:
-        """Do something with the bytes of a batch, and give its slot back. Raises what sampling it raised."""
+        """Call a function with the bytes of a sample, and give its slot back. Raises what sampling it raised."""
         job = taken.job
         try:
             if taken.error is not None:
@@ -97,7 +97,7 @@ class Client:
                 self._say(Release(job.stream, job.slot))
 
     def publish(self, directories: Directories, graph: Graph) -> None:
-        """Let samplers know what caches keep here, and always will: before the first pass, and once."""
+        """Tell samplers what the static caches here keep; call it once, before the first pass."""
         with self._lock:
             if self._broken is None:
                 publish(directories, graph, self.slots, self.slots.last)
@@ -114,11 +114,11 @@ class Client:
             self._say(message)
 
     def close(self) -> None:
-        """Everybody who waits is told that it is over."""
+        """End: raise in all who wait."""
         self.fail(Broken("the loader was closed"))
 
     def fail(self, broken: Broken) -> None:
-        """It is over: whoever waits is told, and whoever asks will be."""
+        """End with an error, which is raised in all who wait or ask from now on."""
         with self._lock:
             self._broken = self._broken or broken
             waiting, self._waiting = self._waiting, {}
@@ -140,7 +140,7 @@ class Client:
         return PipelineError(self._broken.message, stage="sample", batch=batch)
 
     def _receive(self) -> None:
-        """Give out answers as they come, until the other end is gone."""
+        """Hand out answers as they arrive, until the other end is gone."""
         while True:
             try:
                 message = self.connection.recv()

@@ -26,7 +26,7 @@ from penstock.sample.factored.slots import Slots
 
 
 class Role(NamedTuple):
-    """What a process that trains is told of itself."""
+    """What a process that trains knows of itself."""
 
     rank: int
     num_trainers: int
@@ -55,20 +55,20 @@ def run_factored(
     """Train in several processes, beside others that sample for them.
 
     Args:
-        train: train(loader, *args), called in each trainer's process (a function of a module); `loader.rank` of `loader.num_ranks` says
-            which. With `switching` it is called in every process.
+        train: a function of a module; train(loader, *args) is called in each trainer's process, which is `loader.rank` of
+            `loader.num_ranks`. With `switching` it is called in every process.
         data, num_neighbors, input_nodes, plan, **options: as for `FactoredLoader`.
         num_processes: samplers and trainers together.
-        num_samplers: of them; None: by `times`, as `plan_samplers` says.
-        sampler_devices, devices: of samplers and of trainers, round-robin; they may be the same.
+        num_samplers: how many of them sample; None: `plan_samplers` decides by `times`.
+        sampler_devices, devices: of samplers and of trainers, assigned in turn; they may be the same.
         queue_depth: batches sampled ahead per trainer.
-        switching: a sampler that is ahead trains on a batch that waits, a trainer that waits samples, where that is quicker. Batches then
-            go to whoever is free: for training that need not know which (asynchronous updates).
-        args: of `train`; sent to the processes.
+        switching: where it is quicker, a sampler that is ahead trains on a batch that waits, and a trainer that waits samples. A batch then
+            goes to whichever process is free: for training that does not depend on that (asynchronous updates).
+        args: further arguments of `train`, sent to the processes.
     Returns:
-        what `train` returned, trainer by trainer (with `switching`: process by process, samplers first).
+        What `train` returned, by trainer (with `switching`: by process, samplers first).
     Raises:
-        PipelineError: a process failed or died; the others were ended. Its trace is in the notes.
+        PipelineError: a process failed or died, and the others were ended. Its trace is in the notes.
     """
     plan = make_plan(plan)
     check_plan(plan, options)

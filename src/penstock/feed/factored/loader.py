@@ -1,8 +1,8 @@
 """`FactoredLoader`: a loader whose sampling is done by processes of its own.
 
-In: a `NeighborLoader`'s arguments, the graph a store, and how many samplers. Out: a `NeighborLoader`'s batches. Invariants: the same
-batches, bit for bit, in the same order; what goes wrong in any process arrives with the process and the batch; however it ends, no
-process and no memory is left behind.
+In: a `NeighborLoader`'s arguments, with a store as the graph, and the number of samplers. Out: a `NeighborLoader`'s batches. Invariants:
+the same batches, bit for bit, in the same order; an error in any process is raised here, with the process and the batch; however it ends,
+no process and no memory is left behind.
 Source: GNNLab (EuroSys'22): samplers that hold the topology, trainers that hold the hot rows, a queue in memory of the host between them.
 """
 
@@ -22,14 +22,15 @@ from penstock.store.process_memory import usable_cores
 
 
 class FactoredLoader(TrainerLoader):
-    """A `NeighborLoader` with samplers as processes beside it; this process trains.
+    """A `NeighborLoader` whose samples are drawn by other processes; this process trains.
 
     Args:
         data: a `penstock.Store`, or the path of one: every process opens it.
-        num_neighbors, input_nodes, **options: as for `NeighborLoader`. The plan's rows are kept here, its lists by the samplers.
-        num_samplers: processes; None: as many as keep `step` busy, by times measured on a few batches (see `measure_times`).
-        sampler_devices: where samplers sample: None for the CPU, "cuda:0", or a list, round-robin. A sampler on a device holds the topology
-            there; it may be this process's device.
+        num_neighbors, input_nodes, **options: as for `NeighborLoader`. This process keeps the plan's rows, the samplers keep its lists.
+        num_samplers: number of sampling processes; None: as many as keep `step` busy, by times measured on a few batches (see
+            `measure_times`).
+        sampler_devices: devices of the samplers: None for the CPU, "cuda:0", or a list, assigned in turn. A sampler on a device holds the
+            topology there; it may be this process's device.
         queue_depth: batches sampled ahead, in memory of the host.
     Raises:
         As `NeighborLoader`; and PipelineError when a process fails, with its name, its number and the batch.
@@ -71,7 +72,7 @@ class FactoredLoader(TrainerLoader):
 
     @property
     def pids(self) -> dict[str, int]:
-        """Name of a process -> its number."""
+        """Name of each process -> its process id."""
         return self._group.pids
 
     def times(self) -> Times:

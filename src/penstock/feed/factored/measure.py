@@ -1,4 +1,4 @@
-"""What sampling a batch, bringing its rows and training on it take here: the times that decide how many samplers there are."""
+"""Times of sampling a batch, gathering its rows and training on it on this machine, which decide the number of samplers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from penstock.feed.neighbor_loader import NeighborLoader
 from penstock.plan import Times
 
 NUM_BATCHES = 5
-"""Measured, after one that is not: its pages are touched for the first time, and kernels compiled."""
+"""Batches measured, after one that is not: it touches new pages, and compiles kernels."""
 
 
 def measure_times(loader: NeighborLoader, step: Callable[[Any], object], *, num_batches: int = NUM_BATCHES) -> Times:
-    """Make a few batches of a loader, one thing after the other, and try a step on each.
+    """Make a few batches of a loader in this thread, and take a step with each.
 
     Args:
-        loader: not iterated over, and as before afterwards but for what its caches hold.
+        loader: it is not iterated over; only the content of its caches changes.
         step: batch -> anything: a training step, on a copy of the model.
-        num_batches: measured; batches of epoch 0 again and again where there are fewer.
+        num_batches: batches measured, of epoch 0, repeated if it has fewer.
     """
     maker, spent = loader._maker, [0.0, 0.0, 0.0]
     for number in range(num_batches + 1):

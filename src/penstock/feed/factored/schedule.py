@@ -1,8 +1,8 @@
-"""Who samples which batch next, and who gets it. Decides; sends nothing, waits for nothing, and knows no process.
+"""Which process samples which batch next, and which one gets it. Only decides: it sends nothing, waits for nothing, and knows no process.
 
-In: what seats (processes) say, one event at a time. Out: what they are told. Invariants: of every pass each batch is handed out once;
-each trainer gets its batches in order; no more batches are sampled or waiting than there are slots; whoever asks is answered, or parked
-and answered by a later event.
+In: messages of seats (processes), one at a time. Out: messages to seats. Invariants: each batch of a pass is handed out once; each trainer
+gets its batches in order; there are never more samples in the making or waiting than slots; whoever asks is answered, now or by a later
+event.
 
 Samplers are seats 0 to S - 1, trainers S to S + T - 1. Without switching there is a stream of batches for each trainer: trainer t takes
 t, t + T, ...; each stream has slots of its own, so that nobody waits for a trainer that is slow, or has left. With switching there is one
@@ -23,12 +23,12 @@ Message = Job | Taken | Over | Do
 
 @dataclass(slots=True)
 class _Mean:
-    """The mean of the latest values, older ones counting less; None before the first."""
+    """A moving mean, in which older values count less; None before the first."""
 
     value: float | None = None
 
     def add(self, value: float) -> None:
-        """Count one more."""
+        """Add a value."""
         self.value = value if self.value is None else 0.75 * self.value + 0.25 * value
 
 
@@ -56,7 +56,7 @@ class _Stream:
 
     @property
     def first_ready(self) -> int | None:
-        """The next to be handed out where batches go in their order: None if that is still being sampled."""
+        """The next sample to be handed out in order; None if it is still being drawn."""
         first = min(self.ready, default=None)
         return None if first is None or min(self.making, default=first) < first else first
 
@@ -66,11 +66,11 @@ class _Stream:
 
 
 class Schedule:
-    """See above.
+    """The schedule; see the head of this file.
 
     Args:
-        batches: of an epoch, over all trainers.
-        num_samplers, num_trainers: seats.
+        batches: batches of an epoch, over all trainers.
+        num_samplers, num_trainers: numbers of seats.
         depth: slots per trainer.
         switching: seats do each other's work where that is quicker.
     """
@@ -93,15 +93,15 @@ class Schedule:
         self.latest: dict[int, Job | None] = dict.fromkeys(seats)
 
     def name_of(self, seat: int) -> str:
-        """What a seat is called."""
+        """The name of a seat, for messages."""
         return f"sampler {seat}" if seat < self.num_samplers else f"trainer {seat - self.num_samplers}"
 
     def is_trainer(self, seat: int) -> bool:
-        """Whether somebody takes batches there."""
+        """Whether a seat takes batches."""
         return seat in self._of
 
     def leave(self, seat: int) -> list[tuple[int, Message]]:
-        """A seat takes no more batches. Returns what others are told."""
+        """Note that a seat takes no more batches. Returns messages to others."""
         stream = self._of[seat]
         stream.takers = tuple(taker for taker in stream.takers if taker != seat)
         stream.begun.pop(seat, None)
@@ -111,7 +111,7 @@ class Schedule:
         return self._answer()
 
     def handle(self, seat: int, event: Event) -> list[tuple[int, Message]]:
-        """Take in what a seat says. Returns [(seat, what it is told)]."""
+        """Process a message of a seat. Returns [(seat, message to it)]."""
         said: list[tuple[int, Message]] = []
         if isinstance(event, Begin):
             stream = self._of[seat]
@@ -157,7 +157,7 @@ class Schedule:
             (self._standby_s if seat < self.num_samplers else self.train_s).add(train_s)
 
     def _answer(self) -> list[tuple[int, Message]]:
-        """Answer whoever can be answered now: trainers first, for what they take makes room."""
+        """Answer all who can be answered now: trainers first, since what they take makes room."""
         said: list[tuple[int, Message]] = []
         for stream in self._streams:
             said += self._turn_over(stream)
@@ -188,7 +188,7 @@ class Schedule:
         return self._do_either(seat, stream, ask)
 
     def _do_either(self, seat: int, stream: _Stream, ask: Ask) -> Message | None:
-        """What a seat does that may do both."""
+        """Decide what a seat does that may sample and train."""
         first = stream.first_ready
         if seat < self.num_samplers:
             if stream.can_be_sampled:

@@ -1,4 +1,4 @@
-"""What each process of a factored loader is told to make: the same loader, with the part of the plan that is its own."""
+"""What each process of a factored loader makes: the same loader, with its own part of the plan."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class LoaderSpec:
 
     Attributes:
         data: path of the store.
-        num_neighbors, options: of `NeighborLoader`.
-        input_id: of the seeds, where they are not their positions.
+        num_neighbors, options: arguments of `NeighborLoader`.
+        input_id: of the seeds; None: their positions.
     """
 
     data: str
@@ -52,13 +52,13 @@ class LoaderSpec:
     input_id: np.ndarray | None = None
 
     def make(self, kind: type[NeighborLoader] = NeighborLoader, **changes: Any) -> Any:
-        """Make it, or a loader of another kind."""
+        """Make the loader, or one of another class."""
         input_id = None if self.input_id is None else torch.from_numpy(self.input_id)
         return kind(self.data, self.num_neighbors, **{**self.options, **changes}, input_id=input_id)
 
 
 def make_specs(template: NeighborLoader, num_neighbors: Any, plan: Plan, options: dict[str, Any]) -> tuple[SamplerSpec, LoaderSpec]:
-    """(of samplers, of trainers), who make the batches of a loader that was made from `options`."""
+    """Return (the spec of samplers, the spec of trainers) for the batches of a loader with these `options`."""
     maker, lists = template._maker, plan_of_lists(plan)
     sampler, seeds, path = maker.sampler, maker.seeds, path_of(maker.source.store)  # type: ignore[attr-defined]
     assert isinstance(seeds, NodeSeeds)
@@ -79,29 +79,29 @@ def make_specs(template: NeighborLoader, num_neighbors: Any, plan: Plan, options
 
 
 def _sampler_of(spec: LoaderSpec) -> NeighborSampler:
-    """The sampler of a loader whose lists live in tiers."""
+    """Make a loader whose lists live in tiers, and return its sampler."""
     return spec.make()._maker.sampler
 
 
 def plan_of_rows(plan: Plan) -> Plan:
-    """What a trainer does of a plan: all but the neighbour lists, which no device of its own needs. Samples are held: they come once."""
+    """A trainer's part of a plan: all but the neighbour lists. Samples are held ahead, not ids, since each comes only once."""
     rest = _without(plan, "topology", "neighbor_policy", "neighbor_cache", "neighbor_layout", "slow_topology")
     return replace(rest, hold="samples", device_topology="host")
 
 
 def plan_of_lists(plan: Plan) -> Plan:
-    """What a sampler does of a plan: the neighbour lists."""
+    """A sampler's part of a plan: the neighbour lists."""
     of_rows = "features", "policy", "cache", "slow", "spool", "spool_folder", "device_policy", "device_cache", "host_memory"
     return _without(plan, "order", *of_rows)
 
 
 def _without(plan: Plan, *names: str) -> Plan:
-    """A plan with some settings as they are by default."""
+    """A plan with the settings `names` at their defaults."""
     return replace(plan, **{name: getattr(Plan(), name) for name in names})
 
 
 def check_plan(plan: Plan, options: dict[str, Any]) -> None:
-    """Refuse what several processes cannot share."""
+    """Refuse plans that several processes cannot divide among them."""
     if plan.neighbor_cache == SHARED:
         raise NotSupportedError(
             f"{argument('neighbor_cache', SHARED)} divides one budget between lists and rows, and factored processes have a memory each: "
@@ -131,7 +131,7 @@ def check_counts(num_samplers: int, num_trainers: int, queue_depth: int, *, swit
 
 
 def path_of(data: Any) -> str:
-    """The path of a store that every process can open."""
+    """Return the path of a store, which every process can open."""
     if isinstance(data, (str, os.PathLike)):
         return os.fspath(data)
     raise UsageError(
@@ -140,7 +140,7 @@ def path_of(data: Any) -> str:
 
 
 def device_of(devices: Devices, number: int) -> str | None:
-    """The device of a process, round-robin."""
+    """Return the device of a process; devices are assigned in turn."""
     if devices is None or isinstance(devices, str):
         return devices
     return devices[number % len(devices)] if devices else None

@@ -81,7 +81,7 @@ class _ClientLoader(NeighborLoader):
     """Speaks with them; None: it works by itself."""
 
     def beside(self, input_nodes: Any, input_time: Any = None, *, rank: int = 0, num_ranks: int = 1) -> NeighborLoader:
-        """As of a `NeighborLoader`; this process samples for it."""
+        """As `NeighborLoader.beside`; this process draws the samples."""
         other = super().beside(input_nodes, input_time, rank=rank, num_ranks=num_ranks)
         assert isinstance(other, _ClientLoader)
         other._client = None

@@ -63,7 +63,7 @@ class ArrayInput(Input):
         return super().part(name, node_type) if self._split is None else self._split(name, node_type)
 
     def all_links(self, edge_type: EdgeType) -> tuple[Ends, np.ndarray | None]:
-        """In CSC order; numbered as `e_id` says."""
+        """All edges in CSC order, numbered as `e_id` says."""
         csc = self.graph.adjacency[edge_type]
         return EdgeEnds(edge_type, csc, self.graph.num_nodes[edge_type[0]], csc.indices), csc.edge_ids
 
@@ -136,7 +136,7 @@ class StoreInput(ArrayInput):
         self.store = store
 
     def has_own_ids(self, node_type: NodeType) -> bool:
-        """Those that were ingested."""
+        """Whether the user's ids were ingested."""
         return self.store.has_original_ids(node_type)
 
     @property

@@ -1,4 +1,4 @@
-"""What a loader asks of PyG's `Data`, `HeteroData` and (FeatureStore, GraphStore), and of our `Store`, all made to look alike.
+"""One interface to PyG's `Data`, `HeteroData` and (FeatureStore, GraphStore), and to our `Store`, for loaders.
 
 In: the user's object. Out: a `Graph`, the fields of a batch, an empty batch, and the seeds.
 """
@@ -37,9 +37,9 @@ class Input(ABC):
 
     Attributes:
         graph: the topology.
-        is_mapped: its arrays are files, mapped.
-        is_whole: its fields are all there is; a feature store of the user's may have others.
-        by_position: rows of edge fields are in CSC order (as in a store) rather than numbered by the user's edge list.
+        is_mapped: its arrays are mapped files.
+        is_whole: there are no features beside its fields; a user's feature store may have others.
+        by_position: rows of edge fields are in CSC order (as in a store), not in the order of the user's edge list.
     """
 
     graph: Graph
@@ -48,7 +48,7 @@ class Input(ABC):
     by_position = False
 
     def seeds(self, input_nodes: Any, input_id: Any) -> NodeSeeds:
-        """Resolve node ids, masks, node types and parts of a split; `input_id`: what the batch says of each, None: PyG's choice."""
+        """Return the seeds for ids, a mask, a node type or a part of a split; `input_id`: of each in its batch, None: as PyG chooses."""
         node_type, ids, is_mask = self._resolve(input_nodes)
         if input_id is None:
             return NodeSeeds(node_type, ids, ids if is_mask else None)
@@ -98,11 +98,11 @@ class Input(ABC):
         return self.graph.node_types[0]
 
     def has_own_ids(self, node_type: NodeType) -> bool:
-        """Whether nodes of a type have ids of the user's, which a store looks up."""
+        """Whether nodes of a type have ids of the user's, by which a store finds them."""
         return False
 
     def _refuse_text(self, node_type: NodeType, chosen: Any) -> None:
-        """Raise for seeds that are text, which are ids of the user's at best."""
+        """Raise for seeds that are text: at best they are the user's ids."""
         values = np.asarray(chosen).ravel() if hasattr(chosen, "__array__") and not isinstance(chosen, torch.Tensor) else chosen
         may_be_text = values.dtype.kind in "UOT" if isinstance(values, np.ndarray) else isinstance(values, (list, tuple))
         text = next((one for one in values if isinstance(one, str)), None) if may_be_text else None
@@ -114,8 +114,8 @@ class Input(ABC):
         raise UsageError(f"input_nodes are numbers of nodes in the store, got {str(text)!r}: {find} gives those of ids of yours")
 
     def links(self, edge_label_index: Any) -> tuple[EdgeType, Ends, np.ndarray | Elements | None, bool]:
-        """Resolve the user's choice of links: their type, themselves, what the batch's `input_id` says of each (None: its position), and
-        whether they are all edges of their type."""
+        """Resolve the user's choice of links. Returns (edge type, links, the `input_id` of each or None for its position, whether they are
+        all edges of the type)."""
         edge_type, values = self._choose_links(edge_label_index)
         for node_type in (edge_type[0], edge_type[2]):
             if node_type not in self.graph.num_nodes:
@@ -128,17 +128,17 @@ class Input(ABC):
 
     @abstractmethod
     def all_links(self, edge_type: EdgeType) -> tuple[Ends, np.ndarray | Elements | None]:
-        """All edges of a type, and their numbers."""
+        """All edges of a type, and the user's number of each."""
 
     def edge_field(self, edge_type: EdgeType, name: str) -> Callable[[np.ndarray], Any]:
-        """What reads the rows of a field of edges, by int64[n] numbers of `all_links`; `name`: as in a batch."""
+        """Return a function that reads rows of an edge field by int64[n] positions in `all_links`; `name`: of the field in a batch."""
         found = {one.name: one.source for one in self.fields()[1] if (one.key or EDGE) == edge_type}
         if name not in found:
             raise no_such_label(edge_type, name, found)
         return lambda numbers: found[name].gather(numbers, np.empty)
 
     def _choose_links(self, chosen: Any) -> tuple[EdgeType, Any]:
-        """(edge type, ends that were given; None: all edges)."""
+        """(edge type, the ends given; None for all edges)."""
         if isinstance(chosen, str):
             raise UsageError(f"edge_label_index={chosen!r}: links have no parts by name, give those of the part")
         named, is_name = list(chosen) if isinstance(chosen, (tuple, list)) else [], _is_name(chosen)
@@ -154,7 +154,7 @@ class Input(ABC):
         return self._edge_type(tuple(name)), None if is_name else named[1]
 
     def _edge_type(self, name: tuple[str, ...]) -> EdgeType:
-        """An edge type by its name, or by its ends where these tell; as in PyG, "to" where there is none."""
+        """An edge type by its name, or by its ends if only one type joins them; as in PyG, with relation "to" if none does."""
         if len(name) == 3:
             return name
         if len(name) != 2:
@@ -173,19 +173,19 @@ class Input(ABC):
         """Return a batch with everything that is neither per node nor per edge."""
 
     def weights(self, name: str) -> dict[EdgeType, Weights]:
-        """The weights of edges of that name, by edge type."""
+        """Edge type -> the weights of its edges, under that name."""
         raise NotSupportedError(f"weight_attr={name!r}: weights are read from Data, HeteroData and stores only (as in PyG)")
 
     def weighted(self, name: str) -> Graph:
-        """The topology, with lists drawn of by weight."""
+        """Return the topology with lists that are drawn from by weight."""
         return with_weights(self.graph, self.weights(name))
 
     @abstractmethod
     def times(self, name: str) -> Timestamps:
-        """When nodes or edges came, by the attribute of that name."""
+        """Return the times of nodes or edges, from the attribute of that name."""
 
     def timed(self, graph: Graph, times: Timestamps) -> Graph:
-        """The same graph, with lists in the order of these times."""
+        """Return the graph with its lists in the order of these times."""
         return with_times(graph, times)
 
     def packed(self, node_type: NodeType, fields: Sequence[str]) -> Packed | None:

@@ -35,7 +35,7 @@ class PartsInput(ArrayInput):
 
     @property
     def books(self) -> Mapping[NodeType, Book]:
-        """Those of the partition."""
+        """The books of the partition."""
         return self.parts.books
 
     def tables(self) -> dict[NodeType | EdgeType, TieredTable]:
@@ -52,7 +52,7 @@ class PartsInput(ArrayInput):
         return found
 
     def all_links(self, edge_type: EdgeType) -> tuple[Ends, Elements | None]:
-        """In CSC order; ends and numbers are read from their owners, for the links of a batch when it begins."""
+        """All edges in CSC order; for each batch, ends and numbers of its links are read from their owners."""
         csc = self.graph.adjacency[edge_type]
         return EdgeEnds(edge_type, csc, self.graph.num_nodes[edge_type[0]], self.parts.elements(NEIGHBORS, edge_type)), csc.numbers
 
@@ -104,7 +104,7 @@ class PartsInput(ArrayInput):
         return replace(graph, adjacency=adjacency)
 
     def _choose_times(self, name: str) -> tuple[list[NodeType], dict[EdgeType, str]]:
-        """Who has times of that name, and what they are called."""
+        """Return the types that have times of that name, and their fields."""
         part = self.parts.part
         nodes = {node_type: each.fields for node_type, each in part.manifest.nodes.items()}
         edges = {edge_type: each.fields for edge_type, each in part.manifest.edges.items()}

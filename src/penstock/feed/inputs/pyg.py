@@ -79,7 +79,7 @@ class PyGInput(Input):
         return mask.nonzero().view(-1).cpu().numpy()
 
     def all_links(self, edge_type: EdgeType) -> tuple[Ends, np.ndarray | None]:
-        """In the order of `edge_index`."""
+        """All edges, in the order of `edge_index`."""
         store: Any = self.data if isinstance(self.data, Data) else self.data[edge_type]
         edge_index = store.get("edge_index")  # a graph without edges may have none
         return as_ends(np.empty((2, 0), np.int64) if edge_index is None else edge_index), None

@@ -71,7 +71,7 @@ class RemoteInput(Input):
         return super().choose(input_nodes)
 
     def all_links(self, edge_type: EdgeType) -> tuple[Ends, np.ndarray | None]:
-        """As the graph store lists them."""
+        """All edges, in the order of the graph store."""
         rows, columns, _ = self.graph_store.coo(None if self.graph.is_homogeneous else [edge_type])
         [row], [column] = ([*each.values()] if isinstance(each, dict) else [each] for each in (rows, columns))
         return as_ends(torch.stack([row, column])), None

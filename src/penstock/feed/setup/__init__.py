@@ -1,4 +1,4 @@
-"""Setup: what a loader is made of before its first batch, as its plan says: tiers, caches, lists, and who draws samples."""
+"""Setup: what a loader is made of before its first batch, by its plan: tiers, caches, lists, and who draws samples."""
 
 from penstock.feed.setup.device_cache import CacheToCome
 from penstock.feed.setup.drawing import choose_drawing

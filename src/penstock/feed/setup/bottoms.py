@@ -1,7 +1,7 @@
-"""Where all rows and neighbour lists of a loader are, before anything is kept of them.
+"""The lowest tiers of a loader, which have all rows and all neighbour lists.
 
-In: a plan, the fields of an input, its graph. Out: `Caches` without caches: a table per node type, over the tier that has all its rows,
-and per edge type whose fields a device reads. Invariant: rows and lists are the same as in the arrays.
+In: a plan, the fields of an input, its graph. Out: `Caches` without caches: a table for each node type, over the tier that has all its
+rows, and for each edge type whose fields a device reads. Invariant: rows and lists are the same as in the arrays.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("penstock")
 
 SMALL_SHARE = 1 / 16
-"""Of the device's free memory, for the single numbers of one type."""
+"""Share of the device's free memory for the single numbers (labels, say) of one type."""
 
 PackedFields = Callable[[Sequence[str]], "Packed | None"]
 
@@ -45,10 +45,10 @@ class Access:
     """How rows and lists are reached.
 
     Attributes:
-        is_mapped: the arrays of the fields and of the graph are files.
-        is_whole: the fields are all there is of features.
-        packed: finds copies of fields that are packed for a disk.
-        max_readers: threads that read from a disk at once.
+        is_mapped: the arrays of the fields and of the graph are mapped files.
+        is_whole: there are no features beside the fields (a `FeatureStore` may have others).
+        packed: (node type, names of fields) -> their copies that are packed for a disk, or None.
+        max_readers: threads that read from a disk at once, at most.
         reader: the device that rows are for (see `tensor_device`); None: the CPU.
     """
 
@@ -67,7 +67,7 @@ def lay_out(
     tables: Mapping[Any, TieredTable],
     access: Access,
 ) -> Caches:
-    """Where all rows and lists are, with nothing kept of them. Fields of edges stay where they are, read by the device where it can."""
+    """Make the lowest tiers. Fields of edges stay where they are; a device reads them by itself where it can."""
     reader, tables = access.reader, dict(tables)
     _check_tables(tables, given)
     if given.is_partitioned:
@@ -96,7 +96,7 @@ def lay_out(
 
 
 def _beneath_lists(plan: Plan, graph: Graph, access: Access, link: Link | None) -> dict[EdgeType, Tier]:
-    """The tier of all neighbour lists of every edge type; none where the sampler reads the arrays."""
+    """Edge type -> the tier that has all its neighbour lists; empty where the sampler reads the arrays."""
     is_file = access.is_mapped and plan.topology == "given"
     if plan.neighbor_policy is None and plan.slow_topology is None and plan.topology != "disk" and not (plan.map_threads and is_file):
         return {}
@@ -110,12 +110,12 @@ def _beneath_lists(plan: Plan, graph: Graph, access: Access, link: Link | None) 
 
 
 def _is_held(field: Field, plan: Plan) -> bool:
-    """Whether a plan puts a field into tiers. Labels and other single numbers are not read from a disk: a page for eight bytes."""
+    """Whether a plan puts a field into tiers. Labels and other single numbers are not read from a disk: that reads a page for 8 bytes."""
     return isinstance(field.source, TensorRows) and (plan.features != "disk" or field.source.array.ndim > 1)
 
 
 def _refuse_elsewhere(plan: Plan) -> None:
-    """Raise where a plan says where rows and lists are read from, or how, and they are with the processes of a partition."""
+    """Raise where a plan says where or how to read rows and lists that are with the processes of a partition."""
     for name in ("host_memory", "spool", "features", "topology", "slow", "slow_topology", "map_threads"):
         if (value := getattr(plan, name)) not in (None, "given", 0):
             raise NotSupportedError(
@@ -133,7 +133,7 @@ def _check_tables(tables: Mapping[Any, TieredTable], graph: Graph) -> None:
 
 
 def _bottoms(plan: Plan, fields: Sequence[Field], access: Access, link: Link | None) -> dict[Any, TieredTable]:
-    """The fields of every node type that are arrays."""
+    """Node type -> the table of its fields that are arrays."""
     held = [one for one in fields if _is_held(one, plan)]
     if plan.features == "memory" and access.is_mapped:
         num_bytes = sum(cast(TensorRows, one.source).array.nbytes for one in held)
@@ -142,7 +142,7 @@ def _bottoms(plan: Plan, fields: Sequence[Field], access: Access, link: Link | N
 
 
 def _by_type(fields: Sequence[Field], only: Any) -> dict[Any, list[Field]]:
-    """Fields of each type; those without are of the `only` one."""
+    """Type -> its fields; fields of a homogeneous graph are of the `only` type."""
     by_type: dict[Any, list[Field]] = {}
     for one in fields:
         by_type.setdefault(one.key or only, []).append(one)
@@ -150,7 +150,7 @@ def _by_type(fields: Sequence[Field], only: Any) -> dict[Any, list[Field]]:
 
 
 def _read_by(reader: torch.device, fields: Sequence[Field]) -> dict[Any, TieredTable]:
-    """Fields of edges out of memory of the host; without those of types that the device cannot read there."""
+    """Edge type -> the table of its fields, which the device reads in memory of the host; without types that it cannot read there."""
     tables: dict[Any, TieredTable] = {}
     for edge_type, ours in _by_type([one for one in fields if isinstance(one.source, TensorRows)], EDGE).items():
         sources = [cast(TensorRows, one.source) for one in ours]
@@ -165,7 +165,7 @@ def _read_by(reader: torch.device, fields: Sequence[Field]) -> dict[Any, TieredT
 
 
 def _bottom(plan: Plan, fields: Sequence[Field], access: Access, link: Link | None, packed: PackedFields) -> TieredTable:
-    """The fields of one type where they are, read by the device if there is one; or read into memory, from a disk, or made slow."""
+    """The table of the fields of one type: where they are, in memory, or on a disk; behind a simulated device; or read by a device."""
     is_mapped, reader = access.is_mapped, access.reader
     sources = [cast(TensorRows, one.source) for one in fields]
     arrays = [source.array for source in sources]
@@ -186,12 +186,12 @@ def _bottom(plan: Plan, fields: Sequence[Field], access: Access, link: Link | No
 
 
 def _pinned(arrays: Sequence[np.ndarray], reader: torch.device) -> PinnedTier:
-    """Arrays read over the link; labels and other single numbers out of the device's memory, where that has room for them."""
+    """A tier of arrays that the device reads over the link; labels and other single numbers lie in its memory, if that has room."""
     return PinnedTier(arrays, reader, small_bytes=int(SMALL_SHARE * look_at_device_memory(reader).free))
 
 
 def _disk(arrays: Sequence[np.ndarray], packed: Packed | None, max_readers: int) -> Tier:
-    """Rows from the files behind arrays, or from the packed copies of them where there are any."""
+    """A tier of the files behind arrays, or of their packed copies where there are any."""
     files = [file_behind(array, "features", "features") for array in (packed.arrays if packed else arrays)]
     tier = DiskTier(files, len(arrays[0]), options=DiskOptions(max_channels=max_readers))
     return PackedTier(tier, packed.rows) if packed else tier

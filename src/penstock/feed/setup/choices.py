@@ -1,4 +1,4 @@
-"""What a plan keeps, chosen: policies with their capacities over the tables of a loader, and the neighbour lists that are kept.
+"""What a plan keeps: policies with their capacities over the tables of a loader, and the neighbour lists that are kept.
 
 In: a plan, the fields of an input, and what will be sampled. Out: `Caches`. Invariant: all that is kept fits the capacities of the plan.
 """
@@ -61,13 +61,13 @@ def make_caches(
 
     Args:
         plan: see there.
-        fields, edge_fields: of the input's nodes and edges; where there is a table of their type, that serves them.
-        workload: what will be sampled; static policies look at it.
-        tables: of the user's, by node or edge type; policies are put over those of nodes.
+        fields, edge_fields: of the input's nodes and edges; a table of their type, if there is one, replaces them.
+        workload: what will be sampled; static policies rank by it.
+        tables: the user's, by node or edge type; caches are put over those of nodes.
         access: how rows and lists are reached.
-        fit: shares the plan's budget of memory out, where it has one, given where everything is.
-        is_drawn_on_device: a device draws the samples: what is kept of neighbour lists is chosen, and put there by whoever draws.
-        group: ranks that share what is kept on their devices; they are yet to meet.
+        fit: (`Caches` without caches) -> how the plan's budget of memory is shared out, where it has one.
+        is_drawn_on_device: a device draws the samples. Lists to keep are only chosen here, and put on the device with the sampler.
+        group: ranks that share what is kept on their devices; they have not met yet.
     """
     bottom = lay_out(plan, fields, edge_fields, workload.sampler.graph, tables, access)
     if plan.is_plain and plan.host_memory is None and plan.device_policy is None:
@@ -91,18 +91,18 @@ def make_caches(
         share = sizes[t] / max(1, sum(sizes.values()))
         tables[t] = with_caches(plan, tables[t], near.get(t), far.get(t), access.reader, group, spool_share=share)
     assert bottom.graph is not None
-    if access.is_mapped:  # after the passes in order that choices take
+    if access.is_mapped:  # only now: choosing reads the files in order
         _read_at_random(plan, bottom.graph)
     window = max((choice.window for choice in (*near.values(), *far.values())), default=0)
     window = window if plan.spool is None else plan.window
     lists = dict.fromkeys(bottom.beneath) if drawn_on is not None else make_lists(plan, bottom.graph, bottom.beneath, kept)
-    if fitted is not None:  # what was chosen by is of no more use, and as large as the graph
+    if fitted is not None:  # these have been chosen by, and are as large as the graph
         fitted, kept = replace(fitted, lists={}, visits={}), kept if drawn_on is not None else {}
     return replace(bottom, tables=tables, window=window, graph=with_lists(bottom.graph, lists), kept=kept, hold=plan.hold, fitted=fitted)
 
 
 def workload_of(plan: Plan, maker: BatchMaker) -> Workload:
-    """What a loader will sample, to find out what is hot."""
+    """The batches that a loader will sample, to find out what is hot."""
     return Workload(
         maker.sampler, maker.seeds, maker.order, maker.batch_size,
         num_epochs=plan.presample_epochs, max_batches=plan.presample_batches, by_inclusion=plan.is_by_inclusion,
@@ -121,9 +121,9 @@ def with_caches(
     *,
     spool_share: float = 1.0,
 ) -> TieredTable:
-    """A table with its caches above it: `near` on the device, above `far` in memory of the host. Where the device reads the rows itself
-    there is one, on the device, whichever is given. The device's is shared by the ranks of a `group`. `spool_share`: of the
-    plan's spool."""
+    """Put caches over a table: `near` on the device, above `far` in memory of the host. Where the device reads the rows itself there is one
+    cache, on the device, by whichever of the two is given. A cache on the device is shared by the ranks of `group`. `spool_share`: the
+    share of the plan's spool for this table."""
     if isinstance(table.tier, PinnedTier):
         choice = near or far
         if choice is None:
@@ -146,7 +146,7 @@ def with_caches(
 
 
 def _spooled(plan: Plan, tier: Tier, share: float) -> Tier:
-    """Rows of a disk, spooled for half a window of batches at a time; but not those of a type so small that its share holds none."""
+    """Spool rows of a disk, for half a window of batches at a time; unless the share of this type is too small to hold any."""
     assert plan.spool is not None
     assert isinstance(tier, DiskTier)
     if share * parse_bytes(plan.spool) < least_bytes(tier.row_bytes) <= parse_bytes(plan.spool):
@@ -156,7 +156,7 @@ def _spooled(plan: Plan, tier: Tier, share: float) -> Tier:
 
 
 def _check_nodes(plan: Plan, over: Mapping[NodeType, TieredTable]) -> None:
-    """Refuse more nodes than a cache can tell apart, before anything is ranked: that takes memory, and time, of every node."""
+    """Refuse more nodes than a cache can number, before nodes are ranked, which takes memory and time for each of them."""
     values = {"host_memory": plan.host_memory, "policy": plan.policy, "device_policy": plan.device_policy}
     asked = next((argument(name, value) for name, value in values.items() if value is not None), None)
     for node_type, table in over.items() if plan.policy is not None or plan.device_policy is not None else ():
@@ -168,7 +168,7 @@ def _check_nodes(plan: Plan, over: Mapping[NodeType, TieredTable]) -> None:
 
 
 def _check_spool(plan: Plan, over: Mapping[NodeType, TieredTable]) -> None:
-    """Refuse to spool rows that are in no file of ours."""
+    """Refuse to spool rows that do not come from a file of the store."""
     for node_type, table in over.items() if plan.spool is not None else ():
         if not isinstance(table.tier, DiskTier):
             raise UsageError(
@@ -178,7 +178,7 @@ def _check_spool(plan: Plan, over: Mapping[NodeType, TieredTable]) -> None:
 
 
 def _check_levels(plan: Plan, over: Mapping[NodeType, TieredTable], reader: torch.device | None) -> None:
-    """Refuse a cache of the host over rows that are in memory of the host, beneath one of the device."""
+    """Refuse a cache in memory of the host, beneath one on the device, for rows that are in memory of the host anyway."""
     for node_type, table in over.items() if plan.policy is not None and plan.device_policy is not None else ():
         if isinstance(table.tier, PinnedTier):
             raise UsageError(
@@ -188,7 +188,7 @@ def _check_levels(plan: Plan, over: Mapping[NodeType, TieredTable], reader: torc
 
 
 def _check_room(plan: Plan, over: Mapping[NodeType, TieredTable], reader: torch.device | None) -> None:
-    """Refuse rows kept in memory of the host that the container around this process has no room for."""
+    """Refuse to keep rows in memory of the host for which the container around this process has no room."""
     if plan.policy is not None and plan.neighbor_cache != SHARED and (reader is None or not plan.is_read_by_device):
         num_rows, row_bytes = sizes_of(over)
         kept = plan_rows(plan.cache, num_rows, row_bytes, is_static=plan.policy in STATIC)
@@ -196,19 +196,19 @@ def _check_room(plan: Plan, over: Mapping[NodeType, TieredTable], reader: torch.
 
 
 def _read_at_random(plan: Plan, graph: Graph) -> None:
-    """Switch read-ahead off for the maps of a topology that is read here and there."""
+    """Switch read-ahead off for the maps of a topology, which is read at random."""
     for csc in graph.adjacency.values() if plan.map_threads or plan.topology == "disk" else ():
         if plan.map_threads:
             advise_random(csc.indices)
         if csc.indptr.nbytes <= free_bytes():
-            csc.indptr.max(initial=0)  # brought in, in order; where memory is short, each page that was dropped must not bring megabytes
+            csc.indptr.max(initial=0)  # read in now, in order; if pages are dropped later, each fault must not read megabytes
         advise_random(csc.indptr)
 
 
 def _within_budget(
     plan: Plan, bottom: Caches, workload: Workload, fitted: Fitted, drawn_on: torch.device | None
 ) -> tuple[Choices, Choices, Mapping[EdgeType, np.ndarray]]:
-    """As `_share_out`, within a budget: what can be ranked by the visits of the profile is."""
+    """As `_share_out`, within a budget: policies that rank by visits use those of the profile."""
     assert bottom.graph is not None
     over, workload = bottom.of_nodes, replace(workload, sampler=workload.sampler.over(bottom.graph))
 
@@ -243,11 +243,11 @@ def _kept_lists(
 def _share_out(
     plan: Plan, bottom: Caches, workload: Workload, drawn_on: torch.device | None, num_shards: int
 ) -> tuple[Choices, Choices, Mapping[EdgeType, np.ndarray]]:
-    """Return (rows that the device keeps by a policy of its own, rows that are kept by `Plan.policy`, neighbour lists that are kept: their
-    nodes by edge type)."""
+    """Choose what is kept, without a budget. Returns (choices of `Plan.device_policy`, choices of `Plan.policy`, edge type -> nodes whose
+    neighbour lists are kept)."""
     assert bottom.graph is not None
     over, bottoms = bottom.of_nodes, bottom.beneath
-    # what is sampled to find out what is hot must not fill the page cache
+    # sampling to find out what is hot must not fill the page cache
     is_elsewhere = plan.topology == "disk" or bottom.graph.is_partitioned
     read_from = bottom.graph if is_elsewhere else with_lists(bottom.graph, dict.fromkeys(bottoms))
     workload = replace(workload, sampler=workload.sampler.over(read_from))
@@ -279,7 +279,7 @@ def _choose_rows(
     *,
     num_shards: int = 1,
 ) -> Choices:
-    """Policies of one level of caches; `asked`: (policy, capacity, name of the argument), of each of so many shards."""
+    """Choose for one level of caches; `asked`: (policy, capacity, name of its argument), a capacity of each of `num_shards` shards."""
     policy, cache, name = asked
     num_rows, row_bytes = sizes_of(over)
     capacity = plan_rows(cache, num_rows, row_bytes, name, is_static=policy in STATIC)

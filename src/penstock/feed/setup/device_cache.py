@@ -1,8 +1,9 @@
-"""A cache on the device, sized by what training leaves free there: planned at the start, made once, after the first steps.
+"""A cache on the device, sized by the memory that training leaves free there: ranked at the start, made once, after the first steps.
 
 In: a plan with `device_policy` and without `device_cache`, and the tables of a loader. Out: caches in these tables. Invariant: batches are
-the same before and after; memory is taken once and never grows. Source: PaGraph 4, which looks after the first mini-batch; here after the
-second, because an optimizer makes its state in the first step, and only a step with that shows the peak.
+the same before and after; memory is taken once and never grows. Source: PaGraph 4, which measures after the first mini-batch; here after
+the
+second: an optimizer makes its state in the first step, and only a step with that state shows the peak.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ AFTER_STEPS = 2
 
 
 class CacheToCome:
-    """Puts caches over the tables of a loader when the time has come.
+    """Puts caches over the tables of a loader after `AFTER_STEPS` steps.
 
     Args:
         plan: see above.
-        maker: of the batches; what is hot is found out now, not later.
+        maker: of the batches; what is hot is found out at construction.
         caches: the loader's.
     Attributes:
-        report: what came of it, in words; empty before.
+        report: the outcome, in words; empty before it.
     """
 
     def __init__(self, plan: Plan, maker: BatchMaker, caches: Caches) -> None:
@@ -49,11 +50,11 @@ class CacheToCome:
         self._over = caches.of_nodes
         self._fixed_bytes = maker.device_topology_bytes
         self._is_static, self._num_asked, self.report = self._policy in STATIC, 0, ""
-        with self._delivery.working():  # where the cache will be taken: memory of a stream is used again on that one
+        with self._delivery.working():  # on the stream that will take the cache: torch reuses memory of a stream on that stream only
             self._ranked = {t: self._choose(t, table.num_rows) for t, table in self._over.items()} if self._is_static else {}
 
     def batch_asked(self) -> None:
-        """Count a batch that the user asks for: the steps on those before are done."""
+        """Count a batch that the user asks for, when his steps on those before are done."""
         if self._num_asked == AFTER_STEPS:
             self._make()
         self._num_asked += 1
@@ -66,7 +67,7 @@ class CacheToCome:
         try:
             rows = plan_rows(f"{budget} B", num_rows, row_bytes, "device_cache", is_static=self._is_static) if budget else {}
             self._put(rows)
-        except (UsageError, torch.OutOfMemoryError) as error:  # no room for the directory, or the device refuses: rows, or what fills them
+        except (UsageError, torch.OutOfMemoryError) as error:  # no room for the directory, the rows, or for filling them
             self.report = f"none: {found}; {error}"
         else:
             kept = sum(count * row_bytes[t] for t, count in rows.items())
@@ -77,7 +78,7 @@ class CacheToCome:
 
     def _put(self, rows: Mapping[NodeType, int]) -> None:
         made = {}
-        with self._delivery.working():  # the filling lies before all later reads on that stream
+        with self._delivery.working():  # the filling precedes all later reads on that stream
             for node_type, num_rows in rows.items():
                 if num_rows:
                     table = self._over[node_type]
@@ -85,7 +86,7 @@ class CacheToCome:
         self._caches.put(made)
 
     def _choice_of(self, node_type: NodeType, num_rows: int) -> Choice:
-        """The policy over so many rows: it keeps the best of those ranked, or decides batch by batch."""
+        """A policy of `num_rows` rows: the best of those ranked, or a dynamic one."""
         if not self._is_static:
             return self._choose(node_type, num_rows)
         best = self._ranked[node_type].content

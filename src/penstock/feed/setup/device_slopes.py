@@ -25,7 +25,7 @@ from penstock.gather import TieredTable
 from penstock.records import EdgeType, NodeType, Sample
 from penstock.sample import NeighborSampler
 from penstock.sample.device_graph import device_sampler
-from penstock.sample.seeds import Begun
+from penstock.sample.seeds import BatchSeeds
 from penstock.store.device_memory import settle
 from penstock.store.tiers.pinned import to_device
 
@@ -54,8 +54,8 @@ def measure_device_slopes(
     apart, random = draw_apart(workload.sampler), np.random.default_rng(workload.sampler.seed)
     batches = replace(workload, sampler=apart)
     samples = list(islice(iterate_samples(batches, epochs=[0]), num_batches))
-    begun = [batches.begin(0, batch) for batch in range(len(samples))]
-    of_lists = {e: _list_slope(apart, begun, samples, e, device, random) for e in apart.graph.adjacency}
+    seeds = [batches.seeds_of(0, batch) for batch in range(len(samples))]
+    of_lists = {e: _list_slope(apart, seeds, samples, e, device, random) for e in apart.graph.adjacency}
     of_rows = {t: Line() for t in tables}
     for number, sample in enumerate((samples[0], *samples)):  # the first one twice, as with lists
         nodes = distinct_nodes(apart, sample)
@@ -66,7 +66,7 @@ def measure_device_slopes(
 
 def _list_slope(
     apart: NeighborSampler,
-    begun: list[Begun],
+    seeds: list[BatchSeeds],
     samples: list[Sample],
     edge_type: EdgeType,
     device: torch.device,
@@ -81,7 +81,7 @@ def _list_slope(
         is_missed = random.random(csc.num_dst) < share
         ours = device_sampler(apart, device, "pinned", {edge_type: asked[~is_missed[asked] & (lines[asked] > 0)]})
         workspace = ours.workspace()
-        for number, of_batch in enumerate((*WARMING * begun[:1], *begun)):
+        for number, of_batch in enumerate((*WARMING * seeds[:1], *seeds)):
             batch = max(0, number - WARMING)
             started = time.perf_counter()
             ours.sample(of_batch.nodes, epoch=0, batch=batch, workspace=workspace, times=of_batch.times)

@@ -33,11 +33,11 @@ SHARE = 1 / 2
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """Who draws samples.
+    """Who draws the samples, and why.
 
     Attributes:
-        topology: where the device that draws them reads neighbour lists, "device" or "pinned"; "host": the CPU draws them.
-        why: in a few words, for reports; empty where there is no device.
+        topology: where a device that draws them reads neighbour lists: "device" or "pinned"; "host": the CPU draws them.
+        why: the reason in a few words, for reports; empty without a device.
     """
 
     topology: str
@@ -50,7 +50,7 @@ class Drawing:
 
 
 class Placement:
-    """Where a device reads a graph: placed when that is first needed, and once, if what is kept allows it. All samplers are of that graph.
+    """A graph placed where a device reads it, for samplers of that graph: at the first need, and again only for other kept lists.
 
     Args:
         device, topology: see `penstock.sample.device_graph.place_graph`.
@@ -61,7 +61,7 @@ class Placement:
         self._before: DeviceSampler | None = None
 
     def draw(self, sampler: NeighborSampler, kept: Mapping[EdgeType, np.ndarray] | None = None) -> DeviceSampler:
-        """Return who draws the samples of a sampler. `kept`: lists that are on the device, none unless said."""
+        """Return the device's sampler that draws the samples of `sampler`. `kept`: edge type -> nodes whose lists are on the device."""
         if self._before is not None and not kept:
             return self._before.over(sampler)
         self._before = None  # its memory first
@@ -71,7 +71,7 @@ class Placement:
 
 
 def choose_drawing(plan: Plan, maker: BatchMaker) -> Drawing:
-    """Choose for a plan: what it says, else the first that can be of the device's memory, pinned memory, and the CPU.
+    """Choose as the plan says, or else the first possible of: the device with its own memory, with pinned memory, the CPU.
 
     Raises:
         NotSupportedError: the plan wants the device to sample what it does not.
@@ -99,7 +99,7 @@ def choose_drawing(plan: Plan, maker: BatchMaker) -> Drawing:
 
 
 def _first_with_room(plan: Plan, maker: BatchMaker, device: torch.device) -> str:
-    """Where lists find room; kept ones are kept above pinned ones."""
+    """Where there is room for the lists; with a policy for lists, they are pinned, and the kept ones lie on the device."""
     size = _size_of(maker)
     left = _device_room(device)
     if size.all <= left and plan.neighbor_policy is None:
@@ -107,7 +107,7 @@ def _first_with_room(plan: Plan, maker: BatchMaker, device: torch.device) -> str
     room = free_bytes()
     if plan.host_memory is not None:  # half of what a budget leaves
         room = min(room, SHARE * (parse_bytes(plan.host_memory) - resident_bytes_outside(".npy")))
-    is_mapped = maker.source.is_mapped  # what is in memory needs no more of it
+    is_mapped = maker.source.is_mapped  # arrays in memory need no more of it
     return "pinned" if size.offsets <= left and (not is_mapped or size.lists <= room) else "host"
 
 

@@ -1,4 +1,4 @@
-"""What a loader is made of: who makes its batches, and the tables and lists that they are made from.
+"""What a loader is made of: the maker of its batches, and the tables and lists that they are made from.
 
 In: the arguments of a loader, checked. Out: a `BatchMaker` and `Caches`.
 """
@@ -6,7 +6,6 @@ In: the arguments of a loader, checked. Out: a `BatchMaker` and `Caches`.
 from __future__ import annotations
 
 import dataclasses
-import queue
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,7 +14,6 @@ from torch_geometric.sampler.base import SubgraphType
 
 from penstock.errors import UsageError
 from penstock.feed.arguments import Choose, as_fanouts, check_walked, choose_order
-from penstock.feed.buffers import BufferPool
 from penstock.feed.caches import Caches
 from penstock.feed.fields import states_of
 from penstock.feed.fit import Fitted, device_use, fit_memory
@@ -55,7 +53,7 @@ def make_maker(
     seed: int,
     **others: Any,
 ) -> BatchMaker:
-    """Make what decides the batches: seeds, by `choose`, their order, and a sampler; `others` are passed on to the `BatchMaker`."""
+    """Make what decides the batches: the seeds (by `choose`), their order, and the sampler. `others`: attributes of the `BatchMaker`."""
     source.fields()  # refuses what does not fit the graph now rather than at the first batch
     if time_attr is not None and not isinstance(time_attr, str):
         raise UsageError(f"time_attr must be the name of an attribute, got {type(time_attr).__name__}")
@@ -90,7 +88,7 @@ def make_maker(
     )
 
 
-@torch.inference_mode(False)  # who made a loader in that mode may use it elsewhere
+@torch.inference_mode(False)  # a loader that is made in that mode may be used outside it
 def fill_caches(
     plan: Plan,
     maker: BatchMaker,
@@ -100,7 +98,17 @@ def fill_caches(
     step: Callable[[Any], object] | None,
     seat: Seat | None,
 ) -> Caches:
-    """Put rows and lists where a plan wants them; the maker samples there from then on. `seat`: of this rank, where ranks share."""
+    """Put rows and lists where a plan wants them; the maker samples there from then on.
+
+    Args:
+        plan: resolved.
+        maker: gets its sampler, on a device where that draws.
+        options: of the loader.
+        drawing: who draws the samples.
+        tables: of the user's and of the input, by node or edge type.
+        step: the user's training step, tried where a budget is shared out.
+        seat: of this rank, where ranks share what is kept on their devices.
+    """
     group = None if seat is None else ShardGroup(seat)
     of_nodes, of_edges = maker.source.fields()
     access = Access(
@@ -111,18 +119,19 @@ def fill_caches(
         reader=maker.delivery.device,
     )
 
-    def fit(bottom: Caches) -> Fitted:
-        assert bottom.graph is not None
-        apart = dataclasses.replace(maker, sampler=maker.sampler.over(bottom.graph), pool=BufferPool(), _workspaces=queue.SimpleQueue())
-        in_flight = options.under_way(is_read_ahead=plan.is_read_ahead)
-        use = None if access.reader is None else device_use(plan, bottom, topology=drawing.topology, is_mapped=access.is_mapped)
-        kept_here = dataclasses.replace(plan, neighbor_policy=None, neighbor_cache="0") if drawing.is_on_device else plan
-        with as_user():  # the step is his
-            return fit_memory(kept_here, apart, bottom, num_workers=options.num_workers, max_in_flight=in_flight, step=step, use=use)
-
     if drawing.is_on_device:
         plan = dataclasses.replace(plan, neighbor_layout="prefix")  # the layout of lists that a device keeps
     as_user = maker.delivery.calling()
+
+    def fit(bottom: Caches) -> Fitted:
+        assert bottom.graph is not None
+        tried = maker.with_own_memory(sampler=maker.sampler.over(bottom.graph))
+        in_flight = options.under_way(is_read_ahead=plan.is_read_ahead)
+        use = None if access.reader is None else device_use(plan, bottom, topology=drawing.topology, is_mapped=access.is_mapped)
+        kept_here = dataclasses.replace(plan, neighbor_policy=None, neighbor_cache="0") if drawing.is_on_device else plan
+        with as_user():  # the stream of his step
+            return fit_memory(kept_here, tried, bottom, num_workers=options.num_workers, max_in_flight=in_flight, step=step, use=use)
+
     with maker.delivery.working():
         workload, placement = workload_of(plan, maker), None
         if drawing.is_on_device:

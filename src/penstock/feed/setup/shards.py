@@ -1,6 +1,6 @@
-"""What ranks share by a plan: what of it can be shared, and the cache of a rank.
+"""Caches that ranks share: which plans allow it, and the cache of a rank.
 
-In: a plan, a seat, a policy chosen for a type. Out: a `ShardedCache`, or why there is none. Invariant: batches are the same with it.
+In: a plan, a seat, a policy chosen for a type. Out: a `ShardedCache`, or the reason why not. Invariant: batches are the same with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def check_shards(plan: Plan, seat: Any, device: torch.device | None) -> None:
-    """Refuse what ranks cannot share. `plan`: resolved."""
+    """Refuse plans whose caches ranks cannot share. `plan`: resolved."""
     if seat is None:
         return
     if not isinstance(seat, Seat):
@@ -47,7 +47,7 @@ def check_shards(plan: Plan, seat: Any, device: torch.device | None) -> None:
 
 
 def shared_cache(choice: Choice, slow: Tier, name: str, reader: torch.device, group: ShardGroup) -> ShardedCache:
-    """This rank's cache. `choice`: over all rows; a capacity of each shard, or what all of them begin with."""
+    """Make this rank's cache. `choice`: over all rows, with the capacity of a shard, or with the content of all shards together."""
     seat, made = group.seat, choice.make()
     num_ids, capacity = num_ids_of(slow.num_rows, seat.rank, seat.num_ranks), made.capacity
     if choice.content is not None:

@@ -1,4 +1,4 @@
-"""Where a loader's neighbour lists live: left where they are, read into memory, made slow, and some of them kept above that.
+"""Where a loader's neighbour lists live: where they are, in memory, on a disk or a simulated device; and a cache of some of them.
 
 In: a plan, a graph, and the nodes whose lists are kept. Out: the graph that the sampler reads. Invariant: samples are the same, bit for
 bit, whatever the plan.
@@ -21,7 +21,7 @@ from penstock.store.tiers import DiskOptions, DiskTier, HostTier, Link, MappedTi
 
 
 def read_topology(plan: Plan, graph: Graph, *, is_mapped: bool) -> Graph:
-    """The graph with its arrays in memory, where the plan asks for that and they are files."""
+    """Return the graph, with its arrays read into memory if they are files and the plan asks for that."""
     if plan.topology != "memory" or not is_mapped:
         return graph
     num_bytes = sum(csc.indptr.nbytes + csc.indices.nbytes for csc in graph.adjacency.values())
@@ -30,9 +30,9 @@ def read_topology(plan: Plan, graph: Graph, *, is_mapped: bool) -> Graph:
 
 
 def bottom_of_lists(plan: Plan, csc: CSC, *, is_mapped: bool, link: Link | None = None, max_readers: int = 8) -> Tier:
-    """Where all neighbour lists of one edge type are: a tier whose rows are the elements of `indices`.
+    """Make the tier of all neighbour lists of one edge type; its rows are the elements of `indices`.
 
-    `link`: of a made-up device that has the features too; `max_readers`: threads that read from a disk at once.
+    `link`: of the simulated device that has the features, too; `max_readers`: threads that read from a disk at once.
     """
     if plan.topology == "disk":
         file = file_behind(csc.indices, "topology", "neighbour lists")
@@ -44,7 +44,7 @@ def bottom_of_lists(plan: Plan, csc: CSC, *, is_mapped: bool, link: Link | None 
 
 
 def file_behind(array: np.ndarray, option: str, what: str) -> RowFile:
-    """The file that an array is mapped from; raises UsageError where it is in memory. `option`: of the plan, that asks for the disk."""
+    """The file that an array is mapped from; UsageError if it is in memory. `option`: the setting of the plan that asks for the disk."""
     file = RowFile.behind(array)
     if file is None:
         raise UsageError(
@@ -55,7 +55,7 @@ def file_behind(array: np.ndarray, option: str, what: str) -> RowFile:
 
 
 def make_lists(plan: Plan, graph: Graph, bottoms: Mapping[EdgeType, Tier], kept: Mapping[EdgeType, np.ndarray]) -> dict[EdgeType, Lists]:
-    """Put the kept lists (int64 nodes, best first) over what has all of them; edge types without edges have none."""
+    """Put caches of the `kept` lists (int64 nodes, best first) over the tiers that have all lists; edge types without edges have none."""
     layout = LAYOUTS[plan.neighbor_layout]
     lists: dict[EdgeType, Lists] = {}
     for edge_type, bottom in bottoms.items():

@@ -100,7 +100,7 @@ class Finished(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """To everybody: it is over, and why; the batch where one is to blame."""
+    """To everybody: the error that ends it all, and its batch where there is one."""
 
     message: str
     batch: int | None = None

@@ -88,9 +88,9 @@ class SampleMaker:
         """The sample of batch `index` of an epoch, marked, as it is sent."""
         batches, workspace = self._batches, self._workspace
         if self._on_device is not None:
-            begun = batches.begin(epoch, index)
+            seeds = batches.seeds_of(epoch, index)
             place = {"epoch": epoch, "batch": index, "workspace": workspace}
-            sample = self._on_device.sample(begun.nodes, **place, times=begun.times).for_wire(self.graph)
+            sample = self._on_device.sample(seeds.nodes, **place, times=seeds.times).for_wire(self.graph)
         else:
             sample = batches.draw(epoch, index, workspace)
         sample.marks = mark(sample.nodes, self.directories)

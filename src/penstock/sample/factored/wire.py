@@ -51,7 +51,7 @@ class Packed:
 
     @property
     def num_bytes(self) -> int:
-        """That it takes."""
+        """Bytes that it takes."""
         return self._header.nbytes + sum(_padded(values.size, dtype) for values, dtype in self._parts)
 
     def write(self, out: np.ndarray) -> None:

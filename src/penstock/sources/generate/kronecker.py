@@ -141,7 +141,7 @@ class KroneckerEdges(Table):
 
     @property
     def expected_rows(self) -> int:
-        """As many as the probabilities let expect."""
+        """The expected number of edges."""
         return round(float(self._thresholds.sum(dtype=np.float64)) / CERTAIN * self._base.num_edges)
 
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:

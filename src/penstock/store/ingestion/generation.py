@@ -21,12 +21,12 @@ def generate(kind: str, dest: str | os.PathLike[str], *, base: Store | str | os.
     Args:
         kind: "rmat", "zipf", "communities" or "kronecker".
         dest: path of the store.
-        base: for kronecker: the store to expand, or its path. Its features and labels come along.
+        base: for kronecker: the store to expand, or its path. Its features and labels are expanded, too.
         **options: those of `ingest`, and those of the generator (see `penstock.sources.generate`): num_nodes, num_edges, seed, ...
     Returns:
         The store, open.
     Raises:
-        UsageError: an option that the generator does not take; and what `ingest` raises.
+        UsageError: an option that the generator does not have. And all that `ingest` raises.
     """
     writing = {name: options.pop(name) for name in _STORE_OPTIONS & options.keys()}
     if base is not None:

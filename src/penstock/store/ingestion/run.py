@@ -1,4 +1,4 @@
-"""From a source to a store: the order of the work, and the options that a user has.
+"""From a source to a store: the order of the work, and the user's options.
 
 In: a `Source` and a path. Out: a store. The order: fields and ids of nodes; tables of ids, and edges translated by them; each edge type
 counted and placed; splits; the manifest; the rename that makes all of it visible at once.
@@ -59,23 +59,23 @@ def ingest(
     Args:
         source: a `Source`, or anything that `penstock.sources.open_source` takes: a path, PyG's `Data` or `HeteroData`.
         dest: path of the store; must not exist unless `overwrite`, its parent must.
-        memory: bound for the whole process, for instance "2GiB"; None takes half of what is free.
-        undirected: add the reverse of every edge: behind it, where both ends are of one type; as a type `rev_...` otherwise.
+        memory: bound for the whole process, for instance "2GiB"; None: half of the free memory.
+        undirected: add the reverse of every edge: right after it, where both ends are of one type, else as a type `rev_...`.
         duplicates: "drop" keeps the first of equal (src, dst) pairs.
         self_loops: "drop" drops them.
         dangling: "drop" leaves out edges whose ends are not both nodes, and counts them in the manifest's provenance.
-        feature_dtype: of the fields `x`: float16, bfloat16, float32 or float64. None keeps what there is, float64 becomes float32.
-        edge_ids: keep the row of each edge in the input; None keeps it where edges have fields.
-        allow_nan: take NaN and infinite values, and missing ones of floating-point fields as NaN.
-        progress: told of the forecast and of each stage.
-        overwrite: replace a store at `dest`; it stays until the new one is complete.
-        **source_options: for `penstock.sources.open_source`: which columns, which split.
+        feature_dtype: of the fields `x`: float16, bfloat16, float32 or float64. None keeps the dtype, but float64 becomes float32.
+        edge_ids: keep the number of each edge's row in the input; None: where edges have fields.
+        allow_nan: accept NaN and infinite values, and read missing values of floating-point fields as NaN.
+        progress: is called with the forecast and with each stage.
+        overwrite: replace a store at `dest`, which stays until the new one is complete.
+        **source_options: for `penstock.sources.open_source`, such as which columns and which split.
     Returns:
         The store, open.
     Raises:
-        InputError: the data are wrong; names file, row and value.
-        BudgetError: the memory does not suffice; has the sum.
-        StoreError: the disk is full or read-only, or another process writes there.
+        InputError: the data are wrong; the message names file, row and value.
+        BudgetError: the memory does not suffice; the message has the sum.
+        StoreError: the disk is full or read-only, or another process writes to `dest`.
     """
     options = IngestOptions(
         undirected=undirected,
@@ -95,13 +95,13 @@ def ingest(
 
 
 def forecast(source: Any, *, memory: str | int | None = None, **options: Any) -> Forecast:
-    """Tell what `ingest` will take, without doing it.
+    """Forecast what `ingest` will take, without doing it.
 
     Args:
         source, memory: as for `ingest`.
-        **options: the others of `ingest`, but for `dest`, `progress` and `overwrite`; which columns and which split, too.
+        **options: all other arguments of `ingest`, except `dest`, `progress` and `overwrite`; those for the source, too.
     Raises:
-        InputError, BudgetError: as `ingest`, of what shows before the data are read.
+        InputError, BudgetError: as `ingest`, as far as that shows before the data are read.
     """
     rules = IngestOptions(**{each.name: options.pop(each.name) for each in fields(IngestOptions) if each.name in options})
     opened = open_with(source, options, _own_options())
@@ -110,7 +110,7 @@ def forecast(source: Any, *, memory: str | int | None = None, **options: Any) ->
 
 
 def _own_options() -> list[str]:
-    """Names of those that are of `ingest` itself, whatever the source."""
+    """Names of the options of `ingest` itself, whatever the source."""
     return [each.name for each in signature(ingest).parameters.values() if each.kind is Parameter.KEYWORD_ONLY]
 
 

@@ -124,7 +124,7 @@ class DiskTier:
 
     @property
     def folder(self) -> Path:
-        """Where its first file is."""
+        """The folder of its first file."""
         return self._files[0].file.path.parent
 
     def most_bytes(self, num_readers: int) -> int:

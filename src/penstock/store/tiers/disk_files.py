@@ -61,7 +61,7 @@ class RowFile:
 
 
 def address_of(array: np.ndarray) -> int:
-    """Of the first byte."""
+    """Address of the first byte."""
     return array.__array_interface__["data"][0]
 
 

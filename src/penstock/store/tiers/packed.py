@@ -45,7 +45,7 @@ class PackedTier:
 
     @property
     def stats(self) -> TierStats:
-        """Those of the tier beneath."""
+        """Counts of the tier beneath."""
         return self.tier.stats
 
     def describe(self) -> str:

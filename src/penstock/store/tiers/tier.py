@@ -1,7 +1,7 @@
 """What a tier is: rows of one node or edge type, by number, read in two steps so that several tiers work at the same time.
 
-In: row numbers, and where each row shall go. Out: the rows, at their places. Invariant: after `Read.wait` every row asked for is in
-place, whole; or it raised.
+In: row numbers, and where each row is to go. Out: the rows, at their places. Invariant: after `Read.wait` every row asked for is in its
+place, whole; or `wait` has raised.
 
 A tier may hold several fields of a type; one read brings all of them. Reads may be submitted and ended from any thread.
 """
@@ -32,12 +32,12 @@ class Totals:
 
 @dataclass(slots=True)
 class TierStats(Totals):
-    """What a tier was asked for. Seconds are those that callers spent in it, not those that a device worked.
+    """Counts of the reads of a tier. Seconds are those that callers spent in it, not those that a device worked.
 
     Attributes:
         num_reads, num_rows, num_bytes, seconds: totals.
-        decide_s: seconds that a policy took to decide what is kept here; 0 where none does.
-        update_s: seconds that rows worth keeping took to be copied in.
+        decide_s: seconds in which a policy decided what is kept here; 0 without one.
+        update_s: seconds in which rows to keep were copied in.
     """
 
     num_reads: int = 0
@@ -56,7 +56,7 @@ class TierStats(Totals):
             self.seconds += seconds
 
     def count(self, num_rows: int, num_bytes: int) -> None:
-        """Count rows of reads that were counted before."""
+        """Count rows of a read that was counted before."""
         with self._guard.lock:
             self.num_rows += num_rows
             self.num_bytes += num_bytes
@@ -77,11 +77,11 @@ class Read(Protocol):
 
     @property
     def since(self) -> float | None:
-        """When a device began with it (`time.perf_counter`); None: nothing is done before somebody waits."""
+        """When a device began it (`time.perf_counter`); None: nothing is done before `wait`."""
         ...
 
     def wait(self) -> int:
-        """End it, once: the rows are in place. Returns the bytes moved; raises TierError."""
+        """End the read; call it once. The rows are in place then. Returns the bytes moved; raises TierError."""
         ...
 
 
@@ -90,7 +90,7 @@ class Tier(Protocol):
 
     Attributes:
         name: for messages and reports; unique within a stack.
-        device: where the rows are: "cpu" for anything that the processor can read.
+        device: where the rows are: "cpu" for anything that the CPU can read.
         num_rows: rows are numbered from 0.
         row_bytes: bytes of a row, per field.
     """
@@ -107,7 +107,7 @@ class Tier(Protocol):
 
     @property
     def stats(self) -> TierStats:
-        """What it was asked for."""
+        """Counts of its reads."""
         ...
 
     def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
@@ -115,7 +115,7 @@ class Tier(Protocol):
 
         Args:
             rows: int64[n], in [0, num_rows).
-            outs: per field uint8[m * row_bytes], where rows go: arrays; of a tier with a `reader`, tensors on that device.
+            outs: uint8[m * row_bytes] per field, where rows go: arrays, or, of a tier with a `reader`, tensors on that device.
             places: int64[n], distinct, in [0, m): rows[i] goes to row places[i] of each of `outs`.
         """
         ...
@@ -125,8 +125,8 @@ class Deferred:
     """A read that does its work when it is waited for, on the thread that waits.
 
     Args:
-        work: to be done.
-        since: when a device began with it (`time.perf_counter`); None: nothing is done before somebody waits.
+        work: does the read, and returns the bytes moved.
+        since: see `Read.since`.
     """
 
     __slots__ = ("_work", "since")
@@ -135,12 +135,12 @@ class Deferred:
         self._work, self.since = work, since
 
     def wait(self) -> int:
-        """Do it."""
+        """Do the work."""
         return self._work()
 
 
 def check_rows(tier: Tier, rows: np.ndarray) -> None:
-    """Raise unless all rows are there: a wrong number here is a bug or a damaged graph, and must not read foreign memory."""
+    """Raise TierError unless all rows exist: a wrong number is a bug or a damaged graph, and must not read foreign memory."""
     if rows.size and (int(rows.min()) < 0 or int(rows.max()) >= tier.num_rows):
         bad = np.flatnonzero((rows < 0) | (rows >= tier.num_rows))
         raise TierError(f"{tier.name}: row {rows[bad[0]]} was asked for, it has {tier.num_rows}")

@@ -1,9 +1,9 @@
-"""What stands in the place of torch's sampler on a loader that was given none.
+"""`loader.sampler` of a loader that shuffles and was given no sampler: torch's interface, `set_epoch` included.
 
-In: a loader that shuffles. Out: the positions of its next pass, and the way to tell it of epochs. Invariant: it goes forward only, so that
-no pass comes twice: who counts from 0 again, as a second trainer does over the same loader, gets batches that follow.
-Why: Lightning tells samplers before each of its epochs which one that is. Of a checkpoint from the end of an epoch a loader hears nothing
-else: the state that is kept there is loaded only where training goes on in the middle of one.
+In: a loader that shuffles. Out: the positions of its next pass; `set_epoch` sets which pass that is. Invariant: epochs only go forward, so
+that no pass comes twice: a caller that counts from 0 again, as a second trainer over the same loader does, gets the epochs that follow.
+Why: Lightning calls `set_epoch` before each epoch. When it resumes from a checkpoint taken at the end of an epoch, that call is all that a
+loader hears: Lightning loads the loader's own state only when it resumes in the middle of one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from penstock.feed.loader import Loader
 
 
-class ToldOfEpochs(Sampler[int]):
+class EpochSampler(Sampler[int]):
     """The seeds of a loader, in the order of its next pass.
 
     Args:
-        loader: whose.
+        loader: the one that shuffles.
     """
 
     def __init__(self, loader: Loader) -> None:
@@ -41,7 +41,7 @@ class ToldOfEpochs(Sampler[int]):
             yield from loader._maker.order.batch(epoch, index, loader.batch_size).tolist()
 
     def set_epoch(self, epoch: int) -> None:
-        """Have the next pass be that of an epoch, if it is not there or further already."""
+        """Make epoch `epoch` the next pass, unless the loader is already there or further."""
         if isinstance(epoch, bool) or not isinstance(epoch, (int, np.integer)) or epoch < 0:
             raise UsageError(f"set_epoch takes the number of an epoch, from 0 on; got {epoch!r}")
         if epoch > self._loader._at.epoch:
