@@ -114,9 +114,7 @@ class Epoch:
         except BaseException as error:
             if self.stream is None:  # nothing has begun: the user may ask again
                 raise
-            if self._is_transformed and isinstance(
-                error, Exception
-            ):  # an error of the user's transform, after which he may go on with the next batch
+            if self._is_transformed and isinstance(error, Exception):  # the user's transform failed; he may go on with the next batch
                 self._next += 1  # and until he does, a state stands before this one
                 raise
             self._has_failed = True  # the batches after it would be counted wrong

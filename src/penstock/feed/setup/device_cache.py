@@ -2,8 +2,7 @@
 
 In: a plan with `device_policy` and without `device_cache`, and the tables of a loader. Out: caches in these tables. Invariant: batches are
 the same before and after; memory is taken once and never grows. Source: PaGraph 4, which measures after the first mini-batch; here after
-the
-second: an optimizer makes its state in the first step, and only a step with that state shows the peak.
+the second: an optimizer makes its state in the first step, and only a step with that state shows the peak.
 """
 
 from __future__ import annotations
