@@ -91,7 +91,7 @@ def test_a_step_is_tried_and_counted(stores):
     assert "step" in words
     amount, unit = words.split(" step")[0].split("+")[-1].split()
     margin = KEPT_MARGIN if keeps_freed_memory() else MARGIN
-    assert float(amount) * {"MiB": 1, "GiB": 1024}[unit] == pytest.approx(margin * 180e6 / 2**20, rel=0.05)
+    assert float(amount) * {"MiB": 1, "GiB": 1024}[unit] == pytest.approx(margin * 180e6 / 2**20, rel=0.1)  # pages of libraries come in too
 
 
 def test_a_step_on_a_whole_batch_lies_on_the_line():
