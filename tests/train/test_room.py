@@ -104,6 +104,13 @@ def scores(result):
     return [(record.val, record.test) for record in result.history]
 
 
+def test_on_a_device_no_step_is_tried_without_a_budget(store, tmp_path, container, monkeypatch):
+    tried = container(100 * MIB)
+    monkeypatch.setattr("penstock.train.learner.Learner.step_on_a_copy", None)  # it would take memory of the device
+    run(tmp_path / "run", store, epochs=1, device="cuda")
+    assert not tried
+
+
 def test_evaluation_is_sampled_where_layers_have_no_room(store, tmp_path, monkeypatch):
     full, sampled = (run(tmp_path / kind, store, epochs=2, evaluation=kind) for kind in ("full", "sampled"))
     assert scores(full) != scores(sampled)

@@ -221,8 +221,10 @@ class Learner:
 
     @property
     def num_bytes_to_come(self) -> int:
-        """What training keeps of learnt rows beside them: Adam's moments, and the best rows so far. As much as a step on a copy takes."""
-        return 3 * sum(table.weight.nbytes for table in self._tables.values())
+        """Memory of the host for what training keeps of learnt rows beside them: Adam's moments, unless they lie on a device, and the best
+        rows so far. A step on a copy takes as much."""
+        num_kept = 3 if self.device.type == "cpu" else 1
+        return num_kept * sum(table.weight.nbytes for table in self._tables.values())
 
     def weights(self, into: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
         """A copy of the weights, in memory of the host; in that of an earlier copy, where there is one: learnt rows may take most of it."""

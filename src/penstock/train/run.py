@@ -183,7 +183,7 @@ class _Run:
 
     def _make_loader(self) -> NeighborLoader:
         config, device = self.config, self.learner.device
-        is_tried = self.plan.host_memory is not None or free_in_container() is not None
+        is_tried = self.plan.host_memory is not None or (config.device == "cpu" and free_in_container() is not None)
         fork = torch.random.fork_rng([device] if device.type == "cuda" else [])  # a step may be tried
         with fork, hearing(self.observer.note):
             loader = _Loader(
