@@ -46,12 +46,13 @@ def container(monkeypatch):
         monkeypatch.setattr(room, "free_in_container", lambda: left)
         monkeypatch.setattr(room, "measure_step", measure)
         monkeypatch.setattr(room, "anonymous_bytes", lambda: 0)
+        monkeypatch.setattr(room, "_is_said", True)
         return tried
 
     return limit
 
 
-def seen_bound(monkeypatch):
+def seen_room(monkeypatch):
     found, check = [], room.check_room
     monkeypatch.setattr("penstock.feed.loader.check_room", lambda *args, **options: found.append(check(*args, **options)) or found[-1])
     return found
@@ -68,7 +69,7 @@ def seen_bound(monkeypatch):
 )
 def test_a_step_is_tried(step_bytes, tries, is_bound, store, tmp_path, container, monkeypatch, caplog):
     expected = run(tmp_path / "free", store, epochs=1)
-    found, tried = seen_bound(monkeypatch), container(1000 * MIB, **step_bytes)
+    found, tried = seen_room(monkeypatch), container(1000 * MIB, **step_bytes)
     result = run(tmp_path / "bound", store, epochs=1)
     assert tried == tries
     assert [bound is not None for bound in found] == [is_bound]
@@ -76,18 +77,24 @@ def test_a_step_is_tried(step_bytes, tries, is_bound, store, tmp_path, container
     assert not caplog.records
 
 
-@pytest.mark.parametrize(("step_mib", "is_refused"), [(900, False), (980, False), (995, True)])
-def test_what_may_be_too_much_is_warned_of(step_mib, is_refused, store, tmp_path, container, monkeypatch, caplog):
+@pytest.mark.parametrize(
+    ("step_mib", "num_threads", "num_at_once"), [(900, 3, 4), (955, 3, 3), (975, 1, 1), (985, 0, 1), (995, None, None)]
+)
+def test_fewer_batches_at_once_where_all_have_no_room(step_mib, num_threads, num_at_once, store, tmp_path, container, monkeypatch, caplog):
     container(1000 * MIB, kept=1600 * MIB, mapped=step_mib * MIB)
     of_batch = BatchBytes(sample=4 * MIB, rows=6 * MIB, staging=0, num_read=0, num_edges=0)
     monkeypatch.setattr(room, "measure_batch", lambda *args: of_batch)
-    expected = r"^without a budget this takes about .* [MG]iB, and the container around this process has 1000.0 MiB left: give host_memory"
-    with pytest.raises(BudgetError, match=expected) if is_refused else nullcontext():
-        run(tmp_path / "run", store, epochs=1, num_workers=3)  # five batches at once
-    assert (tmp_path / "run" / "checkpoint.pt").exists() != is_refused
+    found = seen_room(monkeypatch)
+    expected = r"^without a budget this takes about .* [MG]iB, and the container around this process has 1000.0 MiB left: "
+    refused = pytest.raises(BudgetError, match=expected + "take smaller batches or fanouts")
+    with nullcontext() if num_at_once else refused:
+        run(tmp_path / "run", store, epochs=1, num_workers=3)
+    assert [(each.num_workers, each.max_in_flight) for each in found] == [(num_threads, num_at_once)] * bool(num_at_once)
+    assert (tmp_path / "run" / "checkpoint.pt").exists() == bool(num_at_once)
     said = [record.getMessage() for record in caplog.records]
-    assert len(said) == (step_mib == 980)
-    assert all(re.match(expected, one) for one in said)
+    ahead = {955: "3", 975: "1", 985: "no"}.get(step_mib)
+    assert len(said) == (ahead is not None)
+    assert all(re.match(rf"{expected}{ahead} batches are made ahead, not 4, ", one) for one in said)
 
 
 def test_without_a_container_nothing_is_tried(store, tmp_path, monkeypatch):
@@ -137,11 +144,18 @@ def test_rows_that_are_learnt_have_room_for_what_training_keeps_of_them(tmp_path
     assert run(tmp_path / "room", str(store.path), epochs=3).weights_digest == expected.weights_digest
 
 
-def test_maps_are_read_apart_where_they_do_not_fit(monkeypatch):
+def test_maps_are_read_apart_where_they_do_not_fit(tmp_path, monkeypatch, caplog):
     advised = []
     monkeypatch.setattr(room, "advise_random", advised.append)
-    files = [np.zeros(100, np.uint8), np.zeros(50, np.uint8)]
+    monkeypatch.setattr(room, "_is_said", False)
+    maps = [np.memmap(tmp_path / str(count), np.uint8, "w+", shape=count) for count in (100, 50)]
+    files = [*maps, np.zeros(1000, np.uint8)]  # the last one is in memory already
     room.read_apart(files, 150)
     assert not advised
-    room.read_apart(files, 149)
-    assert [id(each) for each in advised] == [id(each) for each in files]
+    room.read_apart(files, 149, is_certain=False)
+    assert [id(each) for each in advised] == [id(each) for each in maps]
+    assert not caplog.records
+    for _ in range(2):
+        room.read_apart(files, 149)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("batches read files of 150 B row by row, for which the page cache has 149 B in the container")

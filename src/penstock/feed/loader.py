@@ -178,10 +178,13 @@ class Loader:
                 read_apart(read_at_random(plan, self._maker), left)
             if step is not None and delivery.device is None:
                 tried = dataclasses.replace(plainly, transform=self._maker.transform)
-                self._bound = check_room(
+                room = check_room(
                     tried, self._plainly.caches, num_threads=self._options.num_workers, max_in_flight=in_flight, step=step,
                     num_here=processes_here(self.num_ranks), files=read_at_random(plan, self._maker),
                 )  # fmt: skip
+                if room is not None:
+                    self._bound = room.bound
+                    self._options = dataclasses.replace(self._options, num_workers=room.num_workers, max_in_flight=room.max_in_flight)
         else:
             fitted = self._caches.fitted
             self._bound = fitted.bound
