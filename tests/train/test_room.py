@@ -78,7 +78,7 @@ def test_a_step_is_tried(step_bytes, tries, is_bound, store, tmp_path, container
 
 
 @pytest.mark.parametrize(
-    ("step_mib", "num_threads", "num_at_once"), [(900, 3, 4), (955, 3, 3), (975, 1, 1), (985, 0, 1), (995, None, None)]
+    ("step_mib", "num_threads", "num_at_once"), [(900, 3, 4), (925, 3, 3), (945, 1, 1), (985, 0, 1), (995, None, None)]
 )
 def test_fewer_batches_at_once_where_all_have_no_room(step_mib, num_threads, num_at_once, store, tmp_path, container, monkeypatch, caplog):
     container(1000 * MIB, kept=1600 * MIB, mapped=step_mib * MIB)
@@ -92,9 +92,9 @@ def test_fewer_batches_at_once_where_all_have_no_room(step_mib, num_threads, num
     assert [(each.num_workers, each.max_in_flight) for each in found] == [(num_threads, num_at_once)] * bool(num_at_once)
     assert (tmp_path / "run" / "checkpoint.pt").exists() == bool(num_at_once)
     said = [record.getMessage() for record in caplog.records]
-    ahead = {955: "3", 975: "1", 985: "no"}.get(step_mib)
+    ahead = {925: "3", 945: "1", 985: "0"}.get(step_mib)
     assert len(said) == (ahead is not None)
-    assert all(re.match(rf"{expected}{ahead} batches are made ahead, not 4, ", one) for one in said)
+    assert all(re.match(rf"{expected}batches made ahead are {ahead}, not 4, ", one) for one in said)
 
 
 def test_without_a_container_nothing_is_tried(store, tmp_path, monkeypatch):
@@ -159,3 +159,20 @@ def test_maps_are_read_apart_where_they_do_not_fit(tmp_path, monkeypatch, caplog
         room.read_apart(files, 149)
     (record,) = caplog.records
     assert record.getMessage().startswith("batches read files of 150 B row by row, for which the page cache has 149 B in the container")
+
+
+def test_a_trial_reads_apart_and_what_reads_from_disks_take_is_counted(store, tmp_path, container, monkeypatch, caplog):
+    container(1000 * MIB, kept=900 * MIB, mapped=900 * MIB)
+    advised, found = [], seen_room(monkeypatch)
+    monkeypatch.setattr(room, "advise_random", advised.append)
+    monkeypatch.setattr(room, "reading_bytes", lambda plan, reads, batch, num_threads, in_flight: num_threads * 40 * MIB)
+    run(tmp_path / "maps", store, epochs=1, num_workers=2)
+    run(tmp_path / "disk", store, epochs=1, num_workers=2, features="disk", topology="disk")
+    assert [each.num_workers for each in found] == [2, 1]
+    assert not advised
+    container(1000 * MIB, kept=1001 * MIB, mapped=1001 * MIB)
+    monkeypatch.setattr(room, "read_at_random", lambda plan, maker: [np.memmap(tmp_path / "map", np.uint8, "w+", shape=(2 * MIB,))])
+    with pytest.raises(BudgetError):
+        run(tmp_path / "none", store, epochs=1, features="disk")
+    assert len(advised) == 1
+    assert all("batches made ahead" in record.getMessage() for record in caplog.records)

@@ -179,8 +179,8 @@ class Loader:
             if step is not None and delivery.device is None:
                 tried = dataclasses.replace(plainly, transform=self._maker.transform)
                 room = check_room(
-                    tried, self._plainly.caches, num_threads=self._options.num_workers, max_in_flight=in_flight, step=step,
-                    num_here=processes_here(self.num_ranks), files=read_at_random(plan, self._maker),
+                    tried, self._plainly.caches, self._caches, plan, num_threads=self._options.num_workers, max_in_flight=in_flight,
+                    step=step, num_here=processes_here(self.num_ranks), files=read_at_random(plan, self._maker),
                 )  # fmt: skip
                 if room is not None:
                     self._bound = room.bound

@@ -16,9 +16,12 @@ import numpy as np
 
 from penstock.errors import BudgetError, argument
 from penstock.feed.caches import Caches
-from penstock.feed.fit.memory import PROBED_SHARES, Bound, measure_batch, measure_step
+from penstock.feed.fit.memory import FILES_BYTES, PROBED_SHARES, Bound, measure_batch, measure_step, reading_bytes
 from penstock.feed.fit.profile import MIN_BATCHES, take_profile
+from penstock.feed.huge_pages import read_at_random
 from penstock.feed.maker import BatchMaker
+from penstock.feed.options import samples_ahead
+from penstock.plan import Plan
 from penstock.records import NODE, NodeType
 from penstock.store.budget import format_bytes
 from penstock.store.process_memory import (
@@ -59,6 +62,8 @@ class Room:
 def check_room(
     maker: BatchMaker,
     caches: Caches,
+    reads: Caches,
+    plan: Plan,
     *,
     num_threads: int,
     max_in_flight: int,
@@ -69,7 +74,8 @@ def check_room(
     """See above; batches and the model stay what they are.
 
     Args:
-        maker: with memory of its own. caches: that are filled.
+        maker, caches: make batches to try, from maps; with memory of their own.
+        reads, plan: how batches are read in the run.
         num_threads, max_in_flight: that make batches, and batches at once.
         step: a training step on a copy of the model.
         num_here: processes that do so at the same time in this container: each may take its share of what is left.
@@ -84,6 +90,8 @@ def check_room(
         return None
     left, held_bytes = left // num_here, anonymous_bytes()
     read_apart(files, left)  # the first batches are read now
+    tried = read_at_random(Plan(), maker)  # a trial reads maps, whatever the plan reads
+    read_apart(tried, left, is_certain=False)
     profile, row_bytes = take_profile(maker, (), MIN_BATCHES), Counter[NodeType]()
     for one in maker.source.fields()[0]:
         row_bytes[one.key if isinstance(one.key, str) else NODE] += one.source.row_bytes
@@ -93,6 +101,10 @@ def check_room(
     def in_all(step_bytes: int, in_flight: int) -> int:
         threads = max(1, num_threads if in_flight == max_in_flight else min(num_threads, in_flight))
         batches_bytes = (in_flight + 1) * (batch.sample + batch.rows) + threads * profile.workspace_bytes
+        if reads.disks:
+            batches_bytes += reading_bytes(plan, reads, batch, threads, max(1, in_flight))
+        if plan.is_read_ahead:
+            batches_bytes += samples_ahead(plan, threads) * batch.sample + plan.window * profile.held_bytes
         return int((OF_SEVERAL if num_here > 1 else 1) * (step_bytes + batches_bytes))
 
     def planned(*shares: float) -> tuple[int, int]:
@@ -106,11 +118,11 @@ def check_room(
         room = f"the container around this process has {format_bytes(left)} left{each}"
         return BudgetError(f"without a budget this takes about {format_bytes(num_bytes)}, and {room}: {advice}")
 
-    if in_all(0, 0) > left - max(0, anonymous_bytes() - held_bytes):
-        raise said(in_all(0, 0), left, advice)
+    if in_all(0, 0) > (spare := left - max(0, anonymous_bytes() - held_bytes)):
+        raise said(in_all(0, 0), max(0, spare), advice)
     step_bytes, num_bytes = planned(LEAST_SHARE, PROBED_SHARES[0])
     left -= min(left, max(0, anonymous_bytes() - held_bytes))  # what a first step leaves for good, such as Adam's moments of learnt rows
-    read_apart(files, left - num_bytes, is_certain=False)
+    read_apart(tried, left - num_bytes, is_certain=False)
     if PLENTY * num_bytes < left:
         return None
     is_too_much = num_here > 1 and num_bytes > left  # where all try more at once, all are killed
@@ -119,11 +131,11 @@ def check_room(
     if not is_too_much and num_bytes > left and keeps_freed_memory():
         stop_keeping_freed_memory()  # slower, but less
         step_bytes, num_bytes = planned(LEAST_SHARE, *PROBED_SHARES)
-    at_once = next((count for count in range(max_in_flight, 0, -1) if in_all(step_bytes, count) <= left), 0)
+    at_once = next((count for count in range(max_in_flight, 0, -1) if in_all(step_bytes, count) + FILES_BYTES <= left), 0)
     if is_too_much or in_all(step_bytes, at_once) > left:
         raise said(num_bytes if is_too_much else in_all(step_bytes, 0), left, advice)
     if at_once < max_in_flight:
-        logger.warning(said(num_bytes, left, f"{at_once or 'no'} batches are made ahead, not {max_in_flight}, which takes longer"))
+        logger.warning(said(num_bytes, left, f"batches made ahead are {at_once}, not {max_in_flight}, which takes longer"))
     read_apart(files, left - in_all(step_bytes, at_once))  # of which more is known now
     bound = Bound.below(anonymous_bytes() + left, step_bytes)
     return Room(bound, num_threads if at_once == max_in_flight else min(num_threads, at_once), max(1, at_once))
