@@ -46,16 +46,13 @@ def container(monkeypatch):
         monkeypatch.setattr(room, "free_in_container", lambda: left)
         monkeypatch.setattr(room, "measure_step", measure)
         monkeypatch.setattr(room, "anonymous_bytes", lambda: 0)
+        monkeypatch.setattr(room, "_is_said", True)
         return tried
 
     return limit
 
 
-def warnings_in(caplog):
-    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-
-
-def seen_bound(monkeypatch):
+def seen_room(monkeypatch):
     found, check = [], room.check_room
     monkeypatch.setattr("penstock.feed.loader.check_room", lambda *args, **options: found.append(check(*args, **options)) or found[-1])
     return found
@@ -72,26 +69,32 @@ def seen_bound(monkeypatch):
 )
 def test_a_step_is_tried(step_bytes, tries, is_bound, store, tmp_path, container, monkeypatch, caplog):
     expected = run(tmp_path / "free", store, epochs=1)
-    found, tried = seen_bound(monkeypatch), container(1000 * MIB, **step_bytes)
+    found, tried = seen_room(monkeypatch), container(1000 * MIB, **step_bytes)
     result = run(tmp_path / "bound", store, epochs=1)
     assert tried == tries
     assert [bound is not None for bound in found] == [is_bound]
     assert result.weights_digest == expected.weights_digest
-    assert not warnings_in(caplog)
+    assert not caplog.records
 
 
-@pytest.mark.parametrize(("step_mib", "is_refused"), [(900, False), (980, False), (995, True)])
-def test_what_may_be_too_much_is_warned_of(step_mib, is_refused, store, tmp_path, container, monkeypatch, caplog):
+@pytest.mark.parametrize(
+    ("step_mib", "num_threads", "num_at_once"), [(900, 3, 4), (925, 3, 3), (945, 1, 1), (985, 0, 1), (995, None, None)]
+)
+def test_fewer_batches_at_once_where_all_have_no_room(step_mib, num_threads, num_at_once, store, tmp_path, container, monkeypatch, caplog):
     container(1000 * MIB, kept=1600 * MIB, mapped=step_mib * MIB)
     of_batch = BatchBytes(sample=4 * MIB, rows=6 * MIB, staging=0, num_read=0, num_edges=0)
     monkeypatch.setattr(room, "measure_batch", lambda *args: of_batch)
-    expected = r"^without a budget this takes about .* [MG]iB, and the container around this process has 1000.0 MiB left: give host_memory"
-    with pytest.raises(BudgetError, match=expected) if is_refused else nullcontext():
-        run(tmp_path / "run", store, epochs=1, num_workers=3)  # five batches at once
-    assert (tmp_path / "run" / "checkpoint.pt").exists() != is_refused
-    said = warnings_in(caplog)
-    assert len(said) == (step_mib == 980)
-    assert all(re.match(expected, one) for one in said)
+    found = seen_room(monkeypatch)
+    expected = r"^without a budget this takes about .* [MG]iB, and the container around this process has 1000.0 MiB left: "
+    refused = pytest.raises(BudgetError, match=expected + "take smaller batches or fanouts")
+    with nullcontext() if num_at_once else refused:
+        run(tmp_path / "run", store, epochs=1, num_workers=3)
+    assert [(each.num_workers, each.max_in_flight) for each in found] == [(num_threads, num_at_once)] * bool(num_at_once)
+    assert (tmp_path / "run" / "checkpoint.pt").exists() == bool(num_at_once)
+    said = [record.getMessage() for record in caplog.records]
+    ahead = {925: "3", 945: "1", 985: "0"}.get(step_mib)
+    assert len(said) == (ahead is not None)
+    assert all(re.match(rf"{expected}batches made ahead are {ahead}, not 4, ", one) for one in said)
 
 
 def test_without_a_container_nothing_is_tried(store, tmp_path, monkeypatch):
@@ -148,13 +151,35 @@ def test_rows_that_are_learnt_have_room_for_what_training_keeps_of_them(tmp_path
     assert run(tmp_path / "room", str(store.path), epochs=3).weights_digest == expected.weights_digest
 
 
-def test_maps_are_read_apart_where_they_do_not_fit(monkeypatch, caplog):
+def test_maps_are_read_apart_where_they_do_not_fit(tmp_path, monkeypatch, caplog):
     advised = []
-    monkeypatch.setattr(room, "advise_random", lambda array: advised.append(id(array)) or array.size == 100)
-    files = [np.zeros(100, np.uint8), np.zeros(50, np.uint8)]
-    with caplog.at_level("INFO", "penstock.progress"):
-        room.read_apart(files, 150)
-        assert not advised
+    monkeypatch.setattr(room, "advise_random", advised.append)
+    monkeypatch.setattr(room, "_is_said", False)
+    maps = [np.memmap(tmp_path / str(count), np.uint8, "w+", shape=count) for count in (100, 50)]
+    files = [*maps, np.zeros(1000, np.uint8)]  # the last one is in memory already
+    room.read_apart(files, 150)
+    assert not advised
+    room.read_apart(files, 149, is_certain=False)
+    assert [id(each) for each in advised] == [id(each) for each in maps]
+    assert not caplog.records
+    for _ in range(2):
         room.read_apart(files, 149)
-    assert advised == [id(each) for each in files]
-    assert caplog.messages[0].startswith("100 B of features and neighbour lists have no room beside batches in the container")
+    (record,) = caplog.records
+    assert record.getMessage().startswith("batches read files of 150 B row by row, for which the page cache has 149 B in the container")
+
+
+def test_a_trial_reads_apart_and_what_reads_from_disks_take_is_counted(store, tmp_path, container, monkeypatch, caplog):
+    container(1000 * MIB, kept=900 * MIB, mapped=900 * MIB)
+    advised, found = [], seen_room(monkeypatch)
+    monkeypatch.setattr(room, "advise_random", advised.append)
+    monkeypatch.setattr(room, "reading_bytes", lambda plan, reads, batch, num_threads, in_flight: num_threads * 40 * MIB)
+    run(tmp_path / "maps", store, epochs=1, num_workers=2)
+    run(tmp_path / "disk", store, epochs=1, num_workers=2, features="disk", topology="disk")
+    assert [each.num_workers for each in found] == [2, 1]
+    assert not advised
+    container(1000 * MIB, kept=1001 * MIB, mapped=1001 * MIB)
+    monkeypatch.setattr(room, "read_at_random", lambda plan, maker: [np.memmap(tmp_path / "map", np.uint8, "w+", shape=(2 * MIB,))])
+    with pytest.raises(BudgetError):
+        run(tmp_path / "none", store, epochs=1, features="disk")
+    assert len(advised) == 1
+    assert all("batches made ahead" in record.getMessage() for record in caplog.records)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.console import AsJson, make_progress, show
+from penstock.cli.console import AsJson, make_progress, require_least_room, show
 
 
 def aggregate(
@@ -27,6 +27,7 @@ def aggregate(
     as_json: AsJson = False,
 ) -> None:
     """Make a store whose features are aggregated over all neighbours: a model's first layer then samples nothing."""
+    require_least_room()
     from penstock.kernels.bus_error import explain_bus_errors
     from penstock.train import aggregate as make
 

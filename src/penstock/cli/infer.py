@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.console import AsJson, make_progress, show
+from penstock.cli.console import AsJson, make_progress, require_least_room, show
 
 
 def infer(
@@ -35,6 +35,7 @@ def infer(
     as_json: AsJson = False,
 ) -> None:
     """Write what the model of a run gives for every node, over all neighbours. Killed, the same command goes on."""
+    require_least_room()
     from penstock.kernels.bus_error import explain_bus_errors
     from penstock.train import infer_run
 

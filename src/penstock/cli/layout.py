@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.console import AsJson, Memory, make_progress, show
+from penstock.cli.console import AsJson, Memory, make_progress, require_least_room, show
 from penstock.cli.parsing import parse_fanouts
 
 
@@ -45,6 +45,7 @@ def layout(
 ) -> None:
     """Add a copy of the node features whose rows are packed for reads by the page, and say what it brings. Batches stay the same."""
     fanouts = parse_fanouts(num_neighbors, None)
+    require_least_room()
     from penstock.store import parse_bytes
     from penstock.study import LayoutSettings, drop_layout, lay_out
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.console import AsJson, as_typed, make_progress, show
+from penstock.cli.console import AsJson, as_typed, make_progress, require_least_room, show
 from penstock.cli.parsing import names, parse_fanouts
 
 OF_SAMPLES = ("num_neighbors", "weight", "shared_draws", "layer_wise")
@@ -52,6 +52,7 @@ def plan(
 ) -> None:
     """Try plans on this machine, each for some seconds, and say which feeds a model fastest. Nothing is trained."""
     fanouts = parse_fanouts(num_neighbors, None)
+    require_least_room()
     from penstock.store import Store
     from penstock.study import PlanStudy, study_plans
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.console import AsJson, make_progress, show
+from penstock.cli.console import AsJson, make_progress, require_least_room, show
 from penstock.cli.parsing import names, parse_fanouts, parse_windows
 from penstock.errors import StoreError, reason_of
 
@@ -52,6 +52,7 @@ def cache(
 ) -> None:
     """Play the accesses of training through cache policies: what would be missed, at which capacity, in which order."""
     fanouts, num_batches = parse_fanouts(num_neighbors, None), parse_windows(windows)
+    require_least_room()
     from penstock.store import Store
     from penstock.study import CacheStudy, study_cache
     from penstock.study.text import as_text

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.console import AsJson, show
+from penstock.cli.console import AsJson, require_least_room, show
 from penstock.cli.grouping import with_groups
 from penstock.cli.parsing import parse_fanouts
 from penstock.errors import StateError, UsageError, argument
@@ -222,6 +222,7 @@ def _train(
     """
     out, predictions, resume = (given.pop(name) for name in ("out", "predictions", "resume"))
     settings = {**given, "store": str(store), "num_neighbors": parse_fanouts(given["num_neighbors"], given["layers"])}
+    require_least_room()
     from penstock.kernels.bus_error import explain_bus_errors
     from penstock.report.live import choose_observer
     from penstock.report.page import write_report

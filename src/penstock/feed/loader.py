@@ -203,11 +203,13 @@ class Loader:
                 read_apart(read_at_random(plan, maker), left)
             return options, None
         tried = dataclasses.replace(plain, transform=maker.transform)
-        bound = check_room(
-            tried, self._plain_maker.caches, num_threads=options.num_workers, max_in_flight=options.max_in_flight, step=step,
-            num_here=processes_here(self.num_ranks), files=read_at_random(plan, maker),
+        room = check_room(
+            tried, self._plain_maker.caches, self._caches, plan, num_threads=options.num_workers, max_in_flight=options.max_in_flight,
+            step=step, num_here=processes_here(self.num_ranks), files=read_at_random(plan, maker),
         )  # fmt: skip
-        return options, bound
+        if room is None:
+            return options, None
+        return dataclasses.replace(options, num_workers=room.num_workers, max_in_flight=room.max_in_flight), room.bound
 
     def __len__(self) -> int:
         """Number of batches of this rank in an epoch; with a sampler of the user's, what its length says now."""

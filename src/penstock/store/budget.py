@@ -78,13 +78,15 @@ class Budget:
         return f"at most {format_bytes(self.bound_bytes)}, the bound of the whole process: {', '.join(parts)}"
 
 
-def default_bound(baseline_bytes: int, left_bytes: int) -> int:
-    """The bound where none is declared: half of what is left, all of it where it is little."""
-    return baseline_bytes + min(left_bytes, max(left_bytes // 2, LEAST_BYTES))
+def default_bound(baseline_bytes: int, free_bytes: int, file_bytes: int, readers_bytes: int = 0) -> int:
+    """The bound where none is declared: half of what is free beside the pages of files that are held, which count as free; where that is
+    too little, as much as it takes, of all that is free."""
+    left_bytes = max(0, free_bytes - file_bytes)
+    return baseline_bytes + min(free_bytes, max(left_bytes // 2, LEAST_BYTES + readers_bytes))
 
 
-def plan_budget(bound_bytes: int, baseline_bytes: int, readers_bytes: int = 0) -> Budget:
-    """Divide a bound.
+def plan_budget(bound_bytes: int, baseline_bytes: int, readers_bytes: int = 0, left_bytes: int | None = None) -> Budget:
+    """Divide a bound; `left_bytes`: of which it was made, where none was declared.
 
     Raises:
         BudgetError: too small; the message has the sum.
@@ -102,9 +104,10 @@ def plan_budget(bound_bytes: int, baseline_bytes: int, readers_bytes: int = 0) -
             f"{format_bytes(STREAM_CHUNKS * MIB)} for chunks",
             f"{format_bytes(MIN_WORK_BYTES)} for the work",
         ]
+        declare = f". Declare more by {argument('memory')}, or ingest in a process of its own"
         raise BudgetError(
-            f"{format_bytes(bound_bytes)} of memory are too few: {' + '.join(parts)} = {format_bytes(needed_bytes)} at least. Declare more "
-            f"by {argument('memory')}, or ingest in a process of its own"
+            f"{format_bytes(bound_bytes)} of memory are too few: {' + '.join(parts)} = {format_bytes(needed_bytes)} at least"
+            + (declare if left_bytes is None else f", and {format_bytes(left_bytes)} are free")
         )
     return Budget(
         bound_bytes=bound_bytes, baseline_bytes=baseline_bytes, readers_bytes=readers_bytes, chunk_bytes=chunk_bytes, work_bytes=work_bytes

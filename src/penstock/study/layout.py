@@ -314,17 +314,18 @@ def _plan_memory(work: _Work) -> int:
     """Return the bytes that rows on their way may take; refuse a bound that is too small."""
     baseline, all_nodes = resident_bytes(), sum(work.graph.num_nodes.values())
     node_bytes = NODE_BYTES * all_nodes
-    text = work.settings.memory
-    bound = parse_bytes(text) if text is not None else baseline + free_bytes() // 2
+    text, left = work.settings.memory, free_bytes()
     weights = declare_weights(work.weights) if work.weights else 0
     least = max(LEAST_WORK_BYTES, 8 * work.row_bytes)
     needed = baseline + RESERVE_BYTES + node_bytes + weights + least
+    bound = parse_bytes(text) if text is not None else baseline + min(left, max(left // 2, needed - baseline))
     if bound < needed:
         of_weights = f"{format_bytes(weights)} for {work.settings.weight} + " if weights else ""
         raise BudgetError(
             f"{format_bytes(bound)} of memory are too few: {format_bytes(baseline)} are held already + {format_bytes(RESERVE_BYTES)} "
             f"reserve + {format_bytes(node_bytes)} to order {all_nodes:,} nodes + {of_weights}{format_bytes(least)} for rows = "
-            f"{format_bytes(needed)} at least. Declare more by {argument('memory')}"
+            f"{format_bytes(needed)} at least"
+            + (f", and {format_bytes(left)} are free" if text is None else f". Declare more by {argument('memory')}")
         )
     return bound - needed + least
 

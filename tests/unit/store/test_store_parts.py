@@ -3,6 +3,7 @@
 import threading
 import time
 import tracemalloc
+from contextlib import nullcontext
 
 import numpy as np
 import psutil
@@ -89,11 +90,13 @@ def test_shares_add_up_to_no_more_than_the_bound(bound, baseline):
     assert format_bytes(bound) in budget.describe()
 
 
-@given(st.integers(0, 1 << 34), st.integers(0, 1 << 34), st.integers(0, 1 << 34))
-def test_what_is_asked_for_is_enough(left, baseline, readers):
+@given(st.integers(0, 1 << 34), st.integers(0, 1 << 34), st.integers(0, 1 << 34), st.integers(0, 1 << 34))
+def test_what_is_asked_for_is_enough(free, files, baseline, readers):
     plan_budget(baseline + readers + LEAST_BYTES, baseline, readers)
-    bound = default_bound(baseline, left)
-    assert bound == baseline + max(left // 2, min(left, LEAST_BYTES))
+    bound, least = default_bound(baseline, free, files, readers), LEAST_BYTES + readers
+    assert bound == baseline + max(max(0, free - files) // 2, min(free, least))
+    with nullcontext() if free >= least else pytest.raises(BudgetError, match=r" at least, and .* are free$"):
+        plan_budget(bound, baseline, readers, free)
 
 
 def test_free_bytes_is_a_sane_number():

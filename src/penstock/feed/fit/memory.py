@@ -239,7 +239,7 @@ class _Run:
         """What it takes beside its caches."""
         plan, graph, use, batch = self.plan, self.graph, self.use, self.batch
         is_drawn_here = use is None or not use.is_drawing
-        num_readers = min(way.num_threads, way.in_flight + plan.is_read_ahead)  # one more in the place of a batch that is given up
+        num_readers = readers_of(plan, way.num_threads, way.in_flight)
         needs = Needs(
             process=self.process_bytes,
             step=self.step_bytes,
@@ -248,10 +248,7 @@ class _Run:
             batches=(way.in_flight + 1) * (batch.sample + batch.rows) + samples_ahead(plan, way.num_threads) * batch.sample * self.is_ahead,
             pinned=0 if use is None else use.pinned_bytes,
             staging=(way.in_flight + 1) * batch.staging,
-            reading=self.caches.most_disk_bytes(num_readers if plan.is_read_ahead else way.num_threads)
-            + num_readers * READ_BYTES_PER_ROW * batch.num_read
-            + (plan.topology == "disk") * joint_bytes(way.num_threads, batch.num_edges)
-            + self._spool_bytes(num_readers),
+            reading=reading_bytes(plan, self.caches, batch, way.num_threads, way.in_flight) + self._spool_bytes(num_readers),
             tables=_table_bytes(plan, graph, self.kept_types, way.with_lists) + state_bytes(plan, graph, use),
         )
         in_use_later = needs.step + needs.sampling + needs.batches + needs.staging + needs.reading
@@ -283,6 +280,19 @@ def measure_batch(profile: Profile, row_bytes: Mapping[NodeType, int], use: Devi
     num_read = sum(count for t, count in profile.num_nodes.items() if use is None or t not in use.types_read)
     staging = 0 if use is None else ROUNDING * (sample + rows)
     return BatchBytes(sample=sample, rows=rows, staging=staging, num_read=num_read, num_edges=profile.num_edges)
+
+
+def readers_of(plan: Plan, num_threads: int, in_flight: int) -> int:
+    """Threads that read rows at once."""
+    return min(num_threads, in_flight + plan.is_read_ahead)  # one more in the place of a batch that is given up
+
+
+def reading_bytes(plan: Plan, caches: Caches, batch: BatchBytes, num_threads: int, in_flight: int) -> int:
+    """What reads from disks take: buffers, and plans of reads, those of lists together."""
+    num_readers = readers_of(plan, num_threads, in_flight)
+    of_disks = caches.most_disk_bytes(num_readers if plan.is_read_ahead else num_threads)
+    of_lists = joint_bytes(num_threads, batch.num_edges) if plan.topology == "disk" else 0
+    return of_disks + num_readers * READ_BYTES_PER_ROW * batch.num_read + of_lists
 
 
 def measure_step(

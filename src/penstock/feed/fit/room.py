@@ -9,15 +9,19 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from penstock.errors import BudgetError, argument
 from penstock.feed.caches import Caches
-from penstock.feed.fit.memory import FILES_BYTES, PROBED_SHARES, Bound, measure_batch, measure_step
+from penstock.feed.fit.memory import FILES_BYTES, PROBED_SHARES, Bound, measure_batch, measure_step, reading_bytes
 from penstock.feed.fit.profile import MIN_BATCHES, take_profile
+from penstock.feed.huge_pages import read_at_random
 from penstock.feed.maker import BatchMaker
+from penstock.feed.options import samples_ahead
+from penstock.plan import Plan
 from penstock.records import NODE, NodeType
 from penstock.store.budget import format_bytes
 from penstock.store.process_memory import (
@@ -28,7 +32,7 @@ from penstock.store.process_memory import (
     resident_bytes_outside,
     stop_keeping_freed_memory,
 )
-from penstock.store.tiers import advise_random
+from penstock.store.tiers import advise_random, is_map
 
 FIRST_SHARES = (1 / 64, PROBED_SHARES[0])
 """Of a batch, that are tried first: the smaller one tells whether there is room for the other."""
@@ -37,29 +41,48 @@ OF_SEVERAL = 1.25
 PLENTY = 4
 """What is left, to what an eighth of a batch lets expect, where no more of it is tried."""
 
-logger, progress = logging.getLogger("penstock"), logging.getLogger("penstock.progress")
+logger = logging.getLogger("penstock")
+_is_said = False
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a container has room for.
+
+    Attributes:
+        bound: of what is held between two batches.
+        num_workers: threads that make batches; 0: they are made between the steps.
+        max_in_flight: batches at once.
+    """
+
+    bound: Bound
+    num_workers: int
+    max_in_flight: int
 
 
 def check_room(
     maker: BatchMaker,
     caches: Caches,
+    reads: Caches,
+    plan: Plan,
     *,
     num_threads: int,
     max_in_flight: int,
     step: Callable[[Any], object],
     num_here: int = 1,
     files: Sequence[np.ndarray] = (),
-) -> Bound | None:
+) -> Room | None:
     """See above; batches and the model stay what they are.
 
     Args:
-        maker: with memory of its own. caches: that are filled.
+        maker, caches: make batches to try, from maps; with memory of their own.
+        reads, plan: how batches are read in the run.
         num_threads, max_in_flight: that make batches, and batches at once.
         step: a training step on a copy of the model.
         num_here: processes that do so at the same time in this container: each may take its share of what is left.
         files: maps that batches read at random: where the page cache has no room for them, what follows a row is not read along.
     Returns:
-        What may be held between two batches; None: there is no limit near.
+        What there is room for, with fewer batches at once where all do not fit; None: there is no limit near.
     Raises:
         BudgetError: one step on one batch takes more than is left; of several processes here, all that a process needs.
     """
@@ -67,6 +90,9 @@ def check_room(
     if left is None or maker.sampler.induced:
         return None
     left, held_bytes = left // num_here, anonymous_bytes()
+    read_apart(files, num_here * left)  # the first batches are read now
+    tried = read_at_random(Plan(), maker)  # a trial reads maps, whatever the plan reads
+    read_apart(tried, num_here * left, is_certain=False)
     profile, row_bytes = take_profile(maker, (), MIN_BATCHES), Counter[NodeType]()
     for one in maker.source.fields()[0]:
         row_bytes[one.key if isinstance(one.key, str) else NODE] += one.source.row_bytes
@@ -74,14 +100,31 @@ def check_room(
     let_go_of_libraries()  # as each trial does: their pages are no room for a step
     most = resident_bytes_outside(".npy") + left
 
+    def in_all(step_bytes: int, in_flight: int) -> int:
+        threads = max(1, num_threads if in_flight == max_in_flight else min(num_threads, in_flight))
+        batches_bytes = (in_flight + 1) * (batch.sample + batch.rows) + threads * profile.workspace_bytes
+        if reads.disks:
+            batches_bytes += reading_bytes(plan, reads, batch, threads, max(1, in_flight))
+        if plan.is_read_ahead:
+            batches_bytes += samples_ahead(plan, threads) * batch.sample + plan.window * profile.held_bytes
+        return int((OF_SEVERAL if num_here > 1 else 1) * (step_bytes + batches_bytes))
+
     def planned(*shares: float) -> tuple[int, int]:
         _, step_bytes = measure_step(maker, caches, profile, step, None, most, shares)
-        batches_bytes = (max_in_flight + 1) * (batch.sample + batch.rows) + num_threads * profile.workspace_bytes
-        return step_bytes, int((OF_SEVERAL if num_here > 1 else 1) * (step_bytes + batches_bytes)) + FILES_BYTES
+        return step_bytes, in_all(step_bytes, max_in_flight)
 
+    each = f" for each of {num_here} processes" if num_here > 1 else ""
+    advice = f"give {argument('host_memory')}, or take smaller batches or fanouts" if num_here > 1 else "take smaller batches or fanouts"
+
+    def said(num_bytes: int, left: int, advice: str) -> BudgetError:
+        room = f"the container around this process has {format_bytes(left)} left{each}"
+        return BudgetError(f"without a budget this takes about {format_bytes(num_bytes)}, and {room}: {advice}")
+
+    if in_all(0, 0) > (spare := left - max(0, anonymous_bytes() - held_bytes)):
+        raise said(in_all(0, 0), max(0, spare), advice)
     step_bytes, num_bytes = planned(*FIRST_SHARES)
     left -= min(left, max(0, anonymous_bytes() - held_bytes))  # what a first step leaves for good, such as Adam's moments of learnt rows
-    read_apart(files, num_here * (left - num_bytes))
+    read_apart(tried, num_here * (left - num_bytes), is_certain=False)
     if PLENTY * num_bytes < left:
         return None
     is_near = num_here > 1 and num_bytes > left  # where several processes try more at once, all are killed
@@ -90,23 +133,28 @@ def check_room(
     if num_bytes > left and keeps_freed_memory():
         stop_keeping_freed_memory()  # slower, but less
         step_bytes, num_bytes = planned(*shares)
-    each = f" for each of {num_here} processes" if num_here > 1 else ""
-    what, room = "without a budget this takes about", f"the container around this process has {format_bytes(left)} left{each}"
-    error = BudgetError(f"{what} {format_bytes(num_bytes)}, and {room}: give {argument('host_memory')}, or take smaller batches or fanouts")
-    if num_bytes > left:
-        if is_near or step_bytes + batch.sample + batch.rows > left:
-            raise error
-        logger.warning(error)
-    return Bound.below(anonymous_bytes() + left, step_bytes)
+    at_once = next((count for count in range(max_in_flight, 0, -1) if in_all(step_bytes, count) + FILES_BYTES <= left), 0)
+    if in_all(step_bytes, at_once) > left:
+        raise said(in_all(step_bytes, 0), left, advice)
+    if at_once < max_in_flight:
+        logger.warning(said(num_bytes, left, f"batches made ahead are {at_once}, not {max_in_flight}, which takes longer"))
+    read_apart(files, num_here * (left - in_all(step_bytes, at_once)))  # of which more is known now
+    bound = Bound.below(anonymous_bytes() + left, step_bytes)
+    return Room(bound, num_threads if at_once == max_in_flight else min(num_threads, at_once), max(1, at_once))
 
 
-def read_apart(files: Sequence[np.ndarray], left: int) -> None:
+def read_apart(files: Sequence[np.ndarray], left: int, *, is_certain: bool = True) -> None:
     """Where the page cache has no room for maps that are read at random, what follows a row is not read along: each row would bring
-    megabytes, and drop what the next one needs. Arrays that are no maps stay what they are."""
-    apart = [file for file in files if advise_random(file)] if sum(file.nbytes for file in files) > left else []
-    if apart:
-        progress.info(
-            "%s of features and neighbour lists have no room beside batches in the container around this process, and come page by page: "
-            "--features disk --topology disk reads many at once",
-            format_bytes(sum(file.nbytes for file in apart)),
-        )
+    megabytes, and drop what the next one needs. It takes long all the same: what is certain is said, once in a process."""
+    global _is_said
+    maps = [file for file in files if is_map(file)]
+    num_bytes = sum(file.nbytes for file in maps)
+    if num_bytes <= left:
+        return
+    for file in maps:
+        advise_random(file)
+    if is_certain and not _is_said:
+        _is_said = True
+        room = f"the page cache has {format_bytes(max(0, left))} in the container around this process"
+        advice = f"give {argument('host_memory')}, a little less than the limit, and many rows are read at once"
+        logger.warning(BudgetError(f"batches read files of {format_bytes(num_bytes)} row by row, for which {room}: {advice}"))

@@ -120,9 +120,11 @@ def _declare(memory: str | int | None, source: Source) -> Budget:
     tables = [one.table for one in (*source.nodes.values(), *source.edges.values()) if one.table is not None]
     readers_bytes = max((table.reader_bytes for table in tables), default=0)
     release_memory()
-    baseline_bytes = resident_bytes()
-    left_bytes = max(0, free_bytes() - own_file_bytes())
-    return plan_budget(default_bound(baseline_bytes, left_bytes) if memory is None else parse_bytes(memory), baseline_bytes, readers_bytes)
+    baseline_bytes, left_bytes = resident_bytes(), free_bytes()
+    if memory is not None:
+        return plan_budget(parse_bytes(memory), baseline_bytes, readers_bytes)
+    bound_bytes = default_bound(baseline_bytes, left_bytes, own_file_bytes(), readers_bytes)
+    return plan_budget(bound_bytes, baseline_bytes, readers_bytes, left_bytes)
 
 
 class Ingestion:

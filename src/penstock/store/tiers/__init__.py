@@ -4,7 +4,7 @@ from penstock.store.tiers.device import DeviceTier
 from penstock.store.tiers.disk import DiskOptions, DiskStats, DiskTier
 from penstock.store.tiers.disk_files import RowFile
 from penstock.store.tiers.elements import Elements
-from penstock.store.tiers.host import HostTier, MappedTier, advise_in_order, advise_random
+from penstock.store.tiers.host import HostTier, MappedTier, advise_in_order, advise_random, is_map
 from penstock.store.tiers.packed import PackedTier
 from penstock.store.tiers.pinned import PinnedTier
 from penstock.store.tiers.slow import Link, SlowTier
@@ -31,4 +31,5 @@ __all__ = [
     "UploadTier",
     "advise_in_order",
     "advise_random",
+    "is_map",
 ]

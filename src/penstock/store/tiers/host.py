@@ -6,12 +6,13 @@ import mmap
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from penstock.errors import InputError, UsageError
 from penstock.kernels.move_rows import cpu
+from penstock.store.files import memory_of
+from penstock.store.huge_pages import OwnPages
 from penstock.store.tiers.tier import Deferred, Read, TierStats, check_rows
 from penstock.threads import Threads
 
@@ -97,6 +98,12 @@ class MappedTier(HostTier):
             piece.result()
 
 
+def is_map(array: np.ndarray) -> bool:
+    """Whether an array is a map of a file."""
+    owner = memory_of(array)
+    return isinstance(owner, mmap.mmap) and not isinstance(owner, OwnPages)
+
+
 def advise_random(array: np.ndarray) -> bool:
     """Switch the system's read-ahead off for the file that an array is a map of; returns whether it is one."""
     return _advise(array, "MADV_RANDOM")
@@ -108,9 +115,7 @@ def advise_in_order(array: np.ndarray) -> bool:
 
 
 def _advise(array: np.ndarray, how: str) -> bool:
-    owner: Any = array
-    while isinstance(owner, np.ndarray):
-        owner = owner.base
+    owner = memory_of(array)
     if not isinstance(owner, mmap.mmap) or not hasattr(mmap, how):
         return False
     owner.madvise(getattr(mmap, how))

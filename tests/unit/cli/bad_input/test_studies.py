@@ -7,11 +7,17 @@ from penstock.cli import run
 from penstock.cli.train import with_fastest
 from penstock.errors import UsageError
 from penstock.store import ingest
-from tests.refusals import TRAIN, refused, said
+from penstock.study import layout as study_layout
+from tests.refusals import TRAIN, call, refused, said
 
 
-def test_layouts_that_cannot_be(tmp_path, store, capfd):
-    said(capfd, "layout", store, "--memory", "1MiB")
+def test_layouts_that_cannot_be(tmp_path, store, capfd, monkeypatch):
+    assert "at least. Declare more by --memory" in said(capfd, "layout", store, "--memory", "1MiB")
+    monkeypatch.setattr(study_layout, "free_bytes", lambda: 64 << 20)  # the reserve
+    assert "at least, and 64.0 MiB are free" in said(capfd, "layout", store)
+    monkeypatch.setattr(study_layout, "free_bytes", lambda: 81 << 20)
+    assert call(capfd, "layout", store, "--train-fraction", "0.5")[0] == 0  # half of it would not do
+    assert call(capfd, "layout", store, "--drop")[0] == 0
     said(capfd, "layout", store, "--field", "colour")
     said(capfd, "layout", store, "--by", "alphabet")
     (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")

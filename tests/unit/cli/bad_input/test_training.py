@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -253,7 +254,7 @@ def test_more_than_a_container_has(store, capfd, monkeypatch):
     for module in ("penstock.train.run", "penstock.feed.fit.room"):
         monkeypatch.setattr(f"{module}.free_in_container", lambda: 1000)
     monkeypatch.setattr("penstock.feed.fit.room.anonymous_bytes", lambda: 0)
-    assert "has 1000 B left: give --host-memory, or take" in train("--features", "given")
+    assert "has 1000 B left: take smaller batches or fanouts" in train("--features", "given")
     monkeypatch.setattr("penstock.train.learner.Learner.num_bytes_to_come", 1001)
     assert "in place of features takes 64.0 MiB, and the container around this process has 1000 B left: give features, or" in train()
     monkeypatch.undo()
@@ -262,6 +263,14 @@ def test_more_than_a_container_has(store, capfd, monkeypatch):
     monkeypatch.setattr(assemble, "format_bytes", lambda count: f"{count} bytes")
     monkeypatch.setattr("penstock.feed.fit.memory.MARGIN", 0.01)
     assert "has counted on" in train("--host-memory", "2GiB")
+
+
+@pytest.mark.parametrize("command", ["train", "infer", "aggregate", "layout", "plan", "study cache"])
+def test_no_room_for_torch(command, store, tmp_path, capfd, monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch")  # as before it is loaded
+    monkeypatch.setattr(budget, "free_in_container", lambda: (320 << 20) - 1)
+    destination = [tmp_path / "aggregated"] if command == "aggregate" else []
+    assert "torch with PyG takes 320.0 MiB, and the container" in said(capfd, *command.split(), store, *destination)
 
 
 def test_plans(store, capfd, monkeypatch):
