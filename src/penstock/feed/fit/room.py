@@ -137,7 +137,7 @@ def check_room(
     if in_all(step_bytes, at_once) > left:
         raise said(in_all(step_bytes, 0), left, advice)
     if at_once < max_in_flight:
-        logger.warning(said(num_bytes, left, f"batches made ahead are {at_once}, not {max_in_flight}, which takes longer"))
+        logger.warning(said(num_bytes + FILES_BYTES, left, f"batches made ahead are {at_once}, not {max_in_flight}, which takes longer"))
     read_apart(files, num_here * (left - in_all(step_bytes, at_once)))  # of which more is known now
     bound = Bound.below(anonymous_bytes() + left, step_bytes)
     return Room(bound, num_threads if at_once == max_in_flight else min(num_threads, at_once), max(1, at_once))
