@@ -183,3 +183,14 @@ def test_a_trial_reads_apart_and_what_reads_from_disks_take_is_counted(store, tm
         run(tmp_path / "none", store, epochs=1, features="disk")
     assert len(advised) == 1
     assert all("batches made ahead" in record.getMessage() for record in caplog.records)
+
+
+def test_pages_of_libraries_that_are_let_go_are_no_room(store, tmp_path, container, monkeypatch):
+    held = [700 * MIB]  # with libraries
+    container(1000 * MIB, kept=20 * MIB)
+    measure, seen = room.measure_step, []
+    monkeypatch.setattr(room, "let_go_of_libraries", lambda: held.append(500 * MIB))
+    monkeypatch.setattr(room, "resident_bytes_outside", lambda suffix: held[-1])
+    monkeypatch.setattr(room, "measure_step", lambda *arguments: seen.append(arguments[5]) or measure(*arguments))
+    run(tmp_path / "run", store, epochs=1)
+    assert seen == [1500 * MIB]
