@@ -84,7 +84,7 @@ def check_room(
     Returns:
         What there is room for, with fewer batches at once where all do not fit; None: there is no limit near.
     Raises:
-        BudgetError: one step on one batch takes more than is left; of several processes here, all that a process needs.
+        BudgetError: one step on one batch takes more than is left.
     """
     left = free_in_container()
     if left is None or maker.sampler.induced:
