@@ -16,8 +16,8 @@ import numpy as np
 
 from penstock.errors import BudgetError, argument
 from penstock.feed.caches import Caches
-from penstock.feed.fit.memory import FILES_BYTES, PROBED_SHARES, Bound, measure_batch, measure_step, reading_bytes
-from penstock.feed.fit.profile import MIN_BATCHES, take_profile
+from penstock.feed.fit.memory import FILES_BYTES, PROBED_SHARES, BatchBytes, Bound, measure_batch, measure_step, reading_bytes
+from penstock.feed.fit.profile import MIN_BATCHES, Profile, take_profile
 from penstock.feed.huge_pages import read_at_random
 from penstock.feed.maker import BatchMaker
 from penstock.feed.options import samples_ahead
@@ -60,6 +60,51 @@ class Room:
     max_in_flight: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Needs:
+    """What a run takes beside what the process holds now.
+
+    Attributes:
+        plan, reads: how batches are read in the run.
+        profile, batch: of its batches.
+        num_threads, max_in_flight: that make batches, and batches at once, at most.
+        num_here: processes that do so in this container.
+    """
+
+    plan: Plan
+    reads: Caches
+    profile: Profile
+    batch: BatchBytes
+    num_threads: int
+    max_in_flight: int
+    num_here: int
+
+    def threads(self, in_flight: int) -> int:
+        """How many make `in_flight` batches."""
+        return self.num_threads if in_flight == self.max_in_flight else min(self.num_threads, in_flight)
+
+    def total(self, step_bytes: int, in_flight: int) -> int:
+        """Bytes of a step beside so many batches in the making or waiting, and of the one that it is taken on."""
+        batch, threads = self.batch, max(1, self.threads(in_flight))
+        num_bytes = step_bytes + (in_flight + 1) * (batch.sample + batch.rows) + threads * self.profile.workspace_bytes
+        if self.reads.disks:
+            num_bytes += reading_bytes(self.plan, self.reads, batch, threads, max(1, in_flight))
+        if self.plan.is_read_ahead:
+            num_bytes += samples_ahead(self.plan, threads) * batch.sample + self.plan.window * self.profile.held_bytes
+        return int((OF_SEVERAL if self.num_here > 1 else 1) * num_bytes)
+
+    def at_once(self, step_bytes: int, left: int) -> int:
+        """How many batches have room beside a step; 0: they are made between the steps."""
+        fitting = (count for count in range(self.max_in_flight, 0, -1) if self.total(step_bytes, count) + FILES_BYTES <= left)
+        return next(fitting, 0)
+
+    def said(self, num_bytes: int, left: int, advice: str) -> BudgetError:
+        """What to tell of this."""
+        each = f" for each of {self.num_here} processes" if self.num_here > 1 else ""
+        room = f"the container around this process has {format_bytes(left)} left{each}"
+        return BudgetError(f"without a budget this takes about {format_bytes(num_bytes)}, and {room}: {advice}")
+
+
 def check_room(
     maker: BatchMaker,
     caches: Caches,
@@ -96,51 +141,40 @@ def check_room(
     profile, row_bytes = take_profile(maker, (), MIN_BATCHES), Counter[NodeType]()
     for one in maker.source.fields()[0]:
         row_bytes[one.key if isinstance(one.key, str) else NODE] += one.source.row_bytes
-    batch = measure_batch(profile, row_bytes, None)
+    needs = _Needs(
+        plan=plan, reads=reads, profile=profile, batch=measure_batch(profile, row_bytes, None), num_threads=num_threads,
+        max_in_flight=max_in_flight, num_here=num_here,
+    )  # fmt: skip
     let_go_of_libraries()  # as each trial does: their pages are no room for a step
     most = resident_bytes_outside(".npy") + left
+    budget = f"give {argument('host_memory')}, or " if num_here > 1 else ""
+    advice = f"{budget}take smaller batches or fanouts"
 
-    def in_all(step_bytes: int, in_flight: int) -> int:
-        threads = max(1, num_threads if in_flight == max_in_flight else min(num_threads, in_flight))
-        batches_bytes = (in_flight + 1) * (batch.sample + batch.rows) + threads * profile.workspace_bytes
-        if reads.disks:
-            batches_bytes += reading_bytes(plan, reads, batch, threads, max(1, in_flight))
-        if plan.is_read_ahead:
-            batches_bytes += samples_ahead(plan, threads) * batch.sample + plan.window * profile.held_bytes
-        return int((OF_SEVERAL if num_here > 1 else 1) * (step_bytes + batches_bytes))
-
-    def planned(*shares: float) -> tuple[int, int]:
+    def try_step(shares: Sequence[float]) -> tuple[int, int]:
         _, step_bytes = measure_step(maker, caches, profile, step, None, most, shares)
-        return step_bytes, in_all(step_bytes, max_in_flight)
+        return step_bytes, needs.total(step_bytes, max_in_flight)
 
-    each = f" for each of {num_here} processes" if num_here > 1 else ""
-    advice = f"give {argument('host_memory')}, or take smaller batches or fanouts" if num_here > 1 else "take smaller batches or fanouts"
-
-    def said(num_bytes: int, left: int, advice: str) -> BudgetError:
-        room = f"the container around this process has {format_bytes(left)} left{each}"
-        return BudgetError(f"without a budget this takes about {format_bytes(num_bytes)}, and {room}: {advice}")
-
-    if in_all(0, 0) > (spare := left - max(0, anonymous_bytes() - held_bytes)):
-        raise said(in_all(0, 0), max(0, spare), advice)
-    step_bytes, num_bytes = planned(*FIRST_SHARES)
+    if needs.total(0, 0) > (spare := left - max(0, anonymous_bytes() - held_bytes)):
+        raise needs.said(needs.total(0, 0), max(0, spare), advice)
+    step_bytes, num_bytes = try_step(FIRST_SHARES)
     left -= min(left, max(0, anonymous_bytes() - held_bytes))  # what a first step leaves for good, such as Adam's moments of learnt rows
     read_apart(tried, num_here * (left - num_bytes), is_certain=False)
     if PLENTY * num_bytes < left:
         return None
     is_near = num_here > 1 and num_bytes > left  # where several processes try more at once, all are killed
     shares = FIRST_SHARES if is_near else (FIRST_SHARES[0], *PROBED_SHARES)
-    step_bytes, num_bytes = planned(*shares)
+    step_bytes, num_bytes = try_step(shares)
     if num_bytes > left and keeps_freed_memory():
         stop_keeping_freed_memory()  # slower, but less
-        step_bytes, num_bytes = planned(*shares)
-    at_once = next((count for count in range(max_in_flight, 0, -1) if in_all(step_bytes, count) + FILES_BYTES <= left), 0)
-    if in_all(step_bytes, at_once) > left:
-        raise said(in_all(step_bytes, 0), left, advice)
+        step_bytes, num_bytes = try_step(shares)
+    at_once = needs.at_once(step_bytes, left)
+    if needs.total(step_bytes, at_once) > left:
+        raise needs.said(needs.total(step_bytes, 0), left, advice)
     if at_once < max_in_flight:
-        logger.warning(said(num_bytes + FILES_BYTES, left, f"batches made ahead are {at_once}, not {max_in_flight}, which takes longer"))
-    read_apart(files, num_here * (left - in_all(step_bytes, at_once)))  # of which more is known now
-    bound = Bound.below(anonymous_bytes() + left, step_bytes)
-    return Room(bound, num_threads if at_once == max_in_flight else min(num_threads, at_once), max(1, at_once))
+        slower = f"batches made ahead are {at_once}, not {max_in_flight}, which takes longer"
+        logger.warning(needs.said(num_bytes + FILES_BYTES, left, slower))
+    read_apart(files, num_here * (left - needs.total(step_bytes, at_once)))  # of which more is known now
+    return Room(Bound.below(anonymous_bytes() + left, step_bytes), needs.threads(at_once), max(1, at_once))
 
 
 def read_apart(files: Sequence[np.ndarray], left: int, *, is_certain: bool = True) -> None:
