@@ -25,9 +25,6 @@ Memory = Annotated[
     str | None, typer.Option(metavar="BYTES", help="Bound for the whole process, e.g. 2GiB. (default: half of what is free)")
 ]
 
-LEAST_BYTES = 320 << 20
-"""What torch, PyG and the smallest work with them take: 325 MiB of a training of 2,000 nodes, 260 of them once they are loaded."""
-
 _OTHER_NAMES = {"edge_fields": "edge-field", "node_fields": "node-field"}
 _QUOTES = "'\"[("
 
@@ -48,10 +45,10 @@ def as_typed(name: str, value: str | None) -> str:
 
 def require_least_room() -> None:
     """Refuse where the container around this process has no room for torch and PyG: it would be killed while it loads them."""
-    from penstock.store.budget import require_room
+    from penstock.store.budget import TORCH_BYTES, require_room
 
     if "torch" not in sys.modules:
-        require_room(LEAST_BYTES, "torch with PyG", "give the container more memory")
+        require_room(TORCH_BYTES, "torch with PyG", "give the container more memory")
 
 
 def show(result: dict[str, Any], text: Callable[[], str], as_json: bool) -> None:

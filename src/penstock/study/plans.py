@@ -28,6 +28,7 @@ from penstock.plan import RECIPES, Plan, make_plan
 from penstock.plan.settings import check_choice, check_positive, settle, show
 from penstock.report.words import several
 from penstock.store import Progress, Quiet, Store, parse_bytes
+from penstock.store.budget import TORCH_BYTES, require_room
 from penstock.store.process_memory import free_bytes, usable_cores
 from penstock.store.progress import stage
 from penstock.study.run import choose_seed_type
@@ -139,6 +140,7 @@ def study_plans(
         how much its rate differs from the forecast, as a share of that.
     Raises:
         UsageError, InputError, StoreError: as of a loader with these settings; UsageError: no plan works.
+        BudgetError: the container around this process has no room for another one.
     """
     progress, store = progress or Quiet(), store if isinstance(store, Store) else Store(store)
     choose_device(settings.device, Plan())
@@ -146,6 +148,7 @@ def study_plans(
     loader([0])  # kernels are compiled once on a machine, and take memory then
     num_batches, num_bytes, free, cores = len(loader), bytes_read(store, settings.weight), free_bytes(), usable_cores()
     del loader
+    require_room(TORCH_BYTES, "a process that tries a plan", "give the container more memory")
     plans = list(candidates(settings, num_bytes, free, shutil.disk_usage(settings.spool_folder or store.path).free))
     if settings.spool is not None and not any("spool" in changes for changes in plans):
         progress.note(f"{spell('spool', repr(settings.spool))} is for stores that memory does not hold: no plan with it is tried")

@@ -251,6 +251,7 @@ def test_more_than_a_container_has(store, capfd, monkeypatch):
     assert "--topology memory takes" in train("--topology", "memory")
     assert "--cache 50% takes" in train("--policy", "degree", "--cache", "50%")
     assert "--host-memory 2GiB takes" in train("--host-memory", "2GiB")
+    assert "a process that tries a plan takes 320.0 MiB, and the container" in said(capfd, "plan", store)
     for module in ("penstock.train.run", "penstock.feed.fit.room"):
         monkeypatch.setattr(f"{module}.free_in_container", lambda: 1000)
     monkeypatch.setattr("penstock.feed.fit.room.anonymous_bytes", lambda: 0)
