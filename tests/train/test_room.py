@@ -138,6 +138,9 @@ def test_processes_share_what_is_left(store, tmp_path, container, monkeypatch):
     monkeypatch.setattr("penstock.feed.loader.processes_here", lambda num_ranks: 2)
     with pytest.raises(BudgetError, match=r"has 1000\.0 MiB left for each of 2 processes: "):
         run(tmp_path / "together", store, epochs=1)
+    tried = container(2000 * MIB, kept=1100 * MIB, mapped=600 * MIB)
+    run(tmp_path / "with less", store, epochs=1)
+    assert tried == [(0.125, "kept"), (0.125, "kept"), (0.125, "mapped"), (1.0, "mapped")]  # no more at once than there is room for
 
 
 def test_rows_that_are_learnt_have_room_for_what_training_keeps_of_them(tmp_path, monkeypatch):

@@ -34,10 +34,10 @@ from penstock.store.process_memory import (
 )
 from penstock.store.tiers import advise_random, is_map
 
-FIRST_SHARES = (1 / 64, PROBED_SHARES[0])
-"""Of a batch, that are tried first: the smaller one tells whether there is room for the other."""
-OF_SEVERAL = 1.25
-"""What each of several processes takes, to what it measures: over parts also for rows that others read off it. 290 of 233 MiB."""
+FIRST_SHARES, ALL_SHARES = (1 / 64, PROBED_SHARES[0]), (1 / 64, *PROBED_SHARES)
+"""Of a batch, that are tried first, and in all: the smaller ones tell whether there is room for the larger."""
+OF_SEVERAL = 1.5
+"""What batches of each of several processes take, to what they measure: over parts also for rows that others read off it."""
 PLENTY = 4
 """What is left, to what an eighth of a batch lets expect, where no more of it is tried."""
 
@@ -86,12 +86,12 @@ class _Needs:
     def total(self, step_bytes: int, in_flight: int) -> int:
         """Bytes of a step beside so many batches in the making or waiting, and of the one that it is taken on."""
         batch, threads = self.batch, max(1, self.threads(in_flight))
-        num_bytes = step_bytes + (in_flight + 1) * (batch.sample + batch.rows) + threads * self.profile.workspace_bytes
+        num_bytes = (in_flight + 1) * (batch.sample + batch.rows) + threads * self.profile.workspace_bytes
         if self.reads.disks:
             num_bytes += reading_bytes(self.plan, self.reads, batch, threads, max(1, in_flight))
         if self.plan.is_read_ahead:
             num_bytes += samples_ahead(self.plan, threads) * batch.sample + self.plan.window * self.profile.held_bytes
-        return int((OF_SEVERAL if self.num_here > 1 else 1) * num_bytes)
+        return step_bytes + int((OF_SEVERAL if self.num_here > 1 else 1) * num_bytes)
 
     def at_once(self, step_bytes: int, left: int) -> int:
         """How many batches have room beside a step; 0: they are made between the steps."""
@@ -162,11 +162,12 @@ def check_room(
     if PLENTY * num_bytes < left:
         return None
     is_near = num_here > 1 and num_bytes > left  # where several processes try more at once, all are killed
-    shares = FIRST_SHARES if is_near else (FIRST_SHARES[0], *PROBED_SHARES)
-    step_bytes, num_bytes = try_step(shares)
+    step_bytes, num_bytes = try_step(FIRST_SHARES if is_near else ALL_SHARES)
     if num_bytes > left and keeps_freed_memory():
         stop_keeping_freed_memory()  # slower, but less
-        step_bytes, num_bytes = try_step(shares)
+        step_bytes, num_bytes = try_step(FIRST_SHARES if is_near else ALL_SHARES)
+    if is_near and needs.total(step_bytes, 0) <= left:
+        step_bytes, num_bytes = try_step(ALL_SHARES)
     at_once = needs.at_once(step_bytes, left)
     if needs.total(step_bytes, at_once) > left:
         raise needs.said(needs.total(step_bytes, 0), left, advice)
