@@ -109,7 +109,7 @@ def run(store: str, settings: Settings) -> dict[str, Any]:
         timeout=300,
         step=Trainer(settings, width).step if made.host_memory else None,
     )
-    source = loader._maker.source
+    source = loader.engine.maker.source
     trainer = Trainer(settings, width)
     gc.collect()
     give_back_freed_memory()
@@ -161,7 +161,7 @@ def take(batches: Any, trainer: Trainer | None) -> float:
 
 def is_full(loader: Any, began: dict[str, Any], limit_bytes: int) -> bool:
     """Whether what fills by and by is full: the rows of a dynamic cache; where rows come from maps, the page cache of the group."""
-    for cache in loader._caches.top.values():
+    for cache in loader.engine.caches.top.values():
         if not cache.is_static:
             slots = cache.policy.slots
             return int(np.count_nonzero(slots >= 0)) >= 0.98 * cache.policy.num_slots
@@ -190,9 +190,9 @@ def counts(loader: Any) -> dict[str, float]:
                 found["pages"] += counted.get("num_pages", 0)
                 found["tier_read_bytes"] += counted["read_bytes"]
                 found["row_requests"] = found.get("row_requests", 0) + counted["num_requests"]
-    found["written_bytes"] = sum(spool.written_bytes for spool in loader._caches.tiers_of(SpooledTier))
+    found["written_bytes"] = sum(spool.written_bytes for spool in loader.engine.caches.tiers_of(SpooledTier))
     found["decide_s"] = sum(counted["decide_s"] for counted in stats.tiers.values())
-    for tier in loader._caches.beneath.values():
+    for tier in loader.engine.caches.beneath.values():
         if hasattr(tier.stats, "num_requests"):
             found["list_requests"] = tier.stats.num_requests
             found["requests"] += tier.stats.num_requests

@@ -140,7 +140,7 @@ class Penstock:
 
     def rest(self) -> None:
         """Give up what no batch needs now."""
-        self._loader._maker.let_go()
+        self._loader.engine.maker.let_go()
 
     def end(self) -> None:
         """Its threads end with the process."""

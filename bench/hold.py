@@ -42,8 +42,8 @@ def main() -> None:
         penstock.open(chosen.store), [int(fanout) for fanout in chosen.num_neighbors.split(",")], input_nodes="train",
         batch_size=chosen.batch_size, shuffle=True, seed=0, plan=plan,
     )  # fmt: skip
-    maker, pool = loader._maker, BufferPool()
-    graph, lists = maker.sampler.graph, next(iter(loader._caches.beneath.values()))
+    maker, pool = loader.engine.maker, BufferPool()
+    graph, lists = maker.sampler.graph, next(iter(loader.engine.caches.beneath.values()))
     columns: dict[str, list[float]] = {}
 
     def note(name: str, value: float) -> None:

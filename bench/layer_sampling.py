@@ -45,7 +45,7 @@ def count(store: Store, fanouts: list[int], **options: Any) -> dict[str, Any]:
     """What batches hold, in the mean over some."""
     found = {}
     for name, shared_draws in SHARED.items():
-        batches = make_loader(store, fanouts, shared_draws, **options)._maker.batches
+        batches = make_loader(store, fanouts, shared_draws, **options).engine.maker.batches
         workspace, nodes, edges = batches.sampler.workspace(), [], []
         for index in range(min(COUNTED, batches.num_batches)):
             sample = batches.draw(0, index, workspace)

@@ -52,7 +52,7 @@ def make_loader(source: Any, sampled: Sampled, **options: Any) -> NeighborLoader
 
 def count(loader: NeighborLoader) -> dict[str, int]:
     """Nodes and edges of a batch, in the mean over some."""
-    batches = loader._maker.batches
+    batches = loader.engine.maker.batches
     workspace, nodes, edges = batches.sampler.workspace(), [], []
     for index in range(min(COUNTED, batches.num_batches)):
         sample = batches.draw(0, index, workspace)

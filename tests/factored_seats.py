@@ -35,7 +35,7 @@ def collect_beside(loader, seeds):
 def count_asking(loader, lag_s):
     """A trainer whose device is behind by `lag_s` at every batch: (batches, times it waited for the device, what its user took)."""
     waits = []
-    loader._maker.delivery.keep_up = lambda: waits.append(time.sleep(lag_s))
+    loader.engine.maker.delivery.keep_up = lambda: waits.append(time.sleep(lag_s))
     return len(list(loader)), len(waits), loader.stats().user_s
 
 

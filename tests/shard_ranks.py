@@ -27,7 +27,7 @@ def stand_still(path, meeting, device, said):
     """An epoch as rank 1; in the next one, stand still while at work in rank 0's shard."""
     loader = loader_of(path, meeting, device, 1)
     said.send((digests(loader), loader.stats().tiers))
-    of_rank_0 = loader._caches.top["node"]._tiers[0]
+    of_rank_0 = loader.engine.caches.top["node"]._tiers[0]
 
     def write(*arguments):
         said.send("at work")

@@ -214,14 +214,14 @@ def test_a_batch_that_was_not_received_is_not_counted(num_workers, monkeypatch):
     loader = NeighborLoader(homogeneous_data(), [2], batch_size=50, num_workers=num_workers, seed=0)
     expected = digests(loader)
     loader.load_state_dict({**loader.state_dict(), "epoch": 0, "batch": 0})
-    iterator, done = iter(loader), loader._huge_pages.batch_delivered
+    iterator, done = iter(loader), loader.engine.huge_pages.batch_delivered
     got = [penstock.digest(next(iterator))]
 
     def interrupt():
-        monkeypatch.setattr(loader._huge_pages, "batch_delivered", done)
+        monkeypatch.setattr(loader.engine.huge_pages, "batch_delivered", done)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(loader._huge_pages, "batch_delivered", interrupt)
+    monkeypatch.setattr(loader.engine.huge_pages, "batch_delivered", interrupt)
     with pytest.raises(KeyboardInterrupt):
         next(iterator)
     assert list(iterator) == []  # what it would give next would be counted as the one that was lost

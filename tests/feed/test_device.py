@@ -53,7 +53,7 @@ def test_same_batches_on_a_device(plain, policy, num_workers, device):
             assert {tensor.device for tensor in tensors_of(batch)} == {_triton.tensor_device(device)}
             seen.append(penstock.digest(batch))
         assert seen == plain[kind]
-        for key, table in loader._caches.tables.items():
+        for key, table in loader.engine.caches.tables.items():
             assert isinstance(table, DeviceTable)
             assert isinstance(table.tier, FusedCache if plan is not None and isinstance(key, str) else PinnedTier)
 
@@ -154,7 +154,7 @@ def test_edge_fields_are_gathered_on_the_device(drawn, options, device, monkeypa
     loader = penstock.NeighborLoader(data, **options, plan=plan, device=device)
     assert digests(loader) == expected
     assert not looked_up
-    table = loader._caches.tables[EDGE]
+    table = loader.engine.caches.tables[EDGE]
     assert [kind.name for kind in table.kinds] == ["edge_attr", "edge_half", "edge_byte", "edge_wide"]
     assert table.stats()["pinned"].num_rows == (0 if "transform_sampler_output" in options else loader.stats().num_edges)
     assert "read by" in loader.stats().devices["features, node/to/node pinned"]
@@ -168,10 +168,10 @@ def test_edge_fields_of_a_store_and_what_stays_on_the_host(device, tmp_path, mon
     expected = digests(penstock.NeighborLoader(store, **{**options, "device": None}))
     loader = penstock.NeighborLoader(store, **options)
     assert digests(loader) == expected
-    assert EDGE in loader._caches.tables
+    assert EDGE in loader.engine.caches.tables
     on_disk = penstock.NeighborLoader(store, **options, plan=Plan(features="disk"))  # maps that may be larger than memory
     assert digests(on_disk) == expected
-    assert EDGE not in on_disk._caches.tables
+    assert EDGE not in on_disk.engine.caches.tables
 
     def make(arrays, reader, **others):
         if len(arrays[0]) == 3000:
@@ -286,10 +286,10 @@ def test_a_read_that_fails_leaves_an_empty_cache_and_right_batches(plain, monkey
         launch(*arguments, **constants)
 
     monkeypatch.setattr(gpu, "launch", fail_once)
-    [policy] = [tier.policy for tier in loader._caches.top.values()]
+    [policy] = [tier.policy for tier in loader.engine.caches.top.values()]
     with pytest.raises(penstock.errors.PipelineError, match="launch failed"):
         digests(loader)
-    [tier] = loader._caches.top.values()
+    [tier] = loader.engine.caches.top.values()
     assert tier.policy is not policy  # empty; what was ahead may have filled it again
     loader.load_state_dict({**loader.state_dict(), "epoch": 0, "batch": 0})
     assert digests(loader) == plain["homogeneous"]
@@ -324,21 +324,21 @@ def test_single_numbers_of_any_kind(device):
     assert digests(ours) == digests(theirs)
     kept = [values.nbytes for values in (*kinds.values(), data["paper"].y, data["paper"].train_mask)]
     edges = [data[edge_type].edge_attr.nbytes for edge_type in data.edge_types]
-    assert ours._caches.device_bytes == sum(kept) + sum(edges)
+    assert ours.engine.caches.device_bytes == sum(kept) + sum(edges)
 
 
 def test_single_numbers_take_a_sixteenth_of_what_is_free(device, monkeypatch):
     data = homogeneous_data()
     for free, on_device in ((16 * 2400, 2400), (16 * 2400 - 1, 600 + 300), (16 * 2700, 2700), (0, 0)):
         monkeypatch.setattr(bottoms, "look_at_device_memory", lambda device, free=free: DeviceMemory(1 << 30, free, 0))
-        assert make_loader(data, device=device)._caches.device_bytes == on_device, "labels, `half` and the mask, as they find room"
+        assert make_loader(data, device=device).engine.caches.device_bytes == on_device, "labels, `half` and the mask, as they find room"
 
 
 def test_single_numbers_on_the_device_are_not_in_memory_of_the_host(device, tmp_path):
     store = ingest(homogeneous_data(), tmp_path / "store", memory="4GiB")
     loader = penstock.NeighborLoader(store, **OPTIONS, input_nodes="train", device=device, plan=Plan(features="memory"))
     assert loader.stats().loaded_bytes == 300 * 2 * 4, "rows"
-    assert loader._caches.device_bytes == 300 * (8 + 2), "labels and `half`"
+    assert loader.engine.caches.device_bytes == 300 * (8 + 2), "labels and `half`"
 
 
 def test_rows_of_no_bytes_are_rows(device):
@@ -353,7 +353,7 @@ def test_the_cpu_is_as_before():
     loader = make_loader(homogeneous_data(), plan="pagraph", device="cpu")
     for batch in loader:
         check_homogeneous(batch, homogeneous_data())
-    [tier] = loader._caches.top.values()
+    [tier] = loader.engine.caches.top.values()
     assert type(tier) is CachedTier
     assert loader.stats().device_bytes == 0
 

@@ -39,14 +39,14 @@ def test_it_comes_after_two_steps_and_once(policy, memory, device):
     loader, tiers, found = loader_of(data, device, device_policy=policy), [], []
     for batch in loader:
         found.append(penstock.digest(batch))
-        tiers.append(type(loader._caches.tables["node"].tier))
+        tiers.append(type(loader.engine.caches.tables["node"].tier))
     assert found == expected
     assert tiers == [PinnedTier, PinnedTier, FusedCache, FusedCache]
-    table = loader._caches.tables["node"]
+    table = loader.engine.caches.tables["node"]
     assert loader.stats().device_cache.startswith("1 KiB, 20.0% of the rows: ")
     assert loader.stats().device_bytes >= 60 * ROW_BYTES
     list(loader)
-    assert loader._caches.tables["node"] is table
+    assert loader.engine.caches.tables["node"] is table
     assert loader.stats().tiers["cache"]["num_rows"] > 0
 
 
@@ -56,7 +56,7 @@ def test_of_the_best_rows_those_that_find_room(memory, device):
     found, given = loader_of(data, device), loader_of(data, device, device_cache="10 rows")
     for loader in (found, given):
         list(loader)
-    caches = [loader._caches.top["node"] for loader in (found, given)]
+    caches = [loader.engine.caches.top["node"] for loader in (found, given)]
     assert (caches[0].policy.slots == caches[1].policy.slots).all()
     assert found.stats().device_bytes == given.stats().device_bytes
 
@@ -92,7 +92,7 @@ def test_a_device_that_refuses_after_all_is_no_error(where, what, memory, monkey
     monkeypatch.setattr(device_cache.CacheToCome, "_make", make_in_vain)
     assert digests(loader) == expected
     assert loader.stats().device_cache.startswith("none: ")
-    assert isinstance(loader._caches.tables["node"].tier, PinnedTier)
+    assert isinstance(loader.engine.caches.tables["node"].tier, PinnedTier)
 
 
 def test_over_a_disk_and_over_types(memory, device, tmp_path):
@@ -102,13 +102,13 @@ def test_over_a_disk_and_over_types(memory, device, tmp_path):
     plan = Plan(features="disk", device_policy="fifo", device_topology="host")
     loader = penstock.NeighborLoader(store, **OPTIONS, input_nodes="train", plan=plan, device=device, num_workers=2)
     assert digests(loader) == expected
-    assert type(loader._caches.tables["node"].tier) is CachedTier
+    assert type(loader.engine.caches.tables["node"].tier) is CachedTier
     options = dict(OPTIONS, input_nodes=("paper", torch.arange(200)))
     expected = digests(penstock.NeighborLoader(typed_data(), **options))
     plan = Plan(device_policy="degree", device_topology="host")
     loader = penstock.NeighborLoader(typed_data(), **options, plan=plan, device=device)
     assert digests(loader) == expected
-    assert set(loader._caches.top) == {"author", "paper"}
+    assert set(loader.engine.caches.top) == {"author", "paper"}
     assert loader.stats().device_cache.split(": ")[0].endswith("100.0% of the rows")
 
 

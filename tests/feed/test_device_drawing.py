@@ -68,7 +68,7 @@ def same(data, device, **options):
 )  # fmt: skip
 def test_same_batches(make, options, device):
     loader = same(make(), device, **options)
-    assert loader._maker.device_sampler is not None
+    assert loader.engine.maker.device_sampler is not None
     place = "pinned memory" if options.get("plan") and options["plan"].device_topology else "its memory"
     assert place in loader.stats().sampling
 
@@ -98,10 +98,10 @@ def test_each_way(way, plan, device):
                 penstock.NeighborLoader(loaded, **how | options | each, input_nodes=seeds, pad=plan is PLANS[kind == "plain"])
                 for each in ({"device": device}, {"plan": None})
             )
-            assert ours._maker.device_sampler is not None
+            assert ours.engine.maker.device_sampler is not None
             assert digests(ours) == digests(theirs)
         ours, theirs = (penstock.LinkNeighborLoader(data, **how | links | change | each) for each in ({"device": device}, {"plan": None}))
-        assert ours._maker.device_sampler is not None
+        assert ours.engine.maker.device_sampler is not None
         assert digests(ours) == digests(theirs)
 
 
@@ -126,21 +126,21 @@ def test_lists_and_rows_by_what_they_save(name, device):
 def test_recipes_that_keep_lists_keep_them_on_the_device(device):
     for recipe in ("ali+pg", "ducati"):
         loader = same(homogeneous_data(), device, plan=make_plan(recipe, order="random"))
-        [csc], [kept] = loader._maker.device_sampler.graph.adjacency.values(), loader._caches.kept.values()
+        [csc], [kept] = loader.engine.maker.device_sampler.graph.adjacency.values(), loader.engine.caches.kept.values()
         assert (csc.kept is not None) == (kept.size > 0)
         assert kept.size > 0 or recipe == "ducati"  # which measures what is worth more
         assert "in pinned memory, the best lists in its own" in loader.stats().sampling
-        assert loader.stats().device_bytes > loader._caches.device_bytes > 0
+        assert loader.stats().device_bytes > loader.engine.caches.device_bytes > 0
         assert loader.stats().list_bytes == 0  # none of them in memory of the host
 
 
 def test_what_sampling_works_with_is_counted(device):
     """A table of every node, and of a batch in the making what the largest has needed."""
     loader = make_loader(homogeneous_data(), device=device, plan=Plan(policy="fifo", cache="20 rows"), num_workers=2)
-    maker = loader._maker
-    assert loader.stats().device_bytes == loader._caches.device_bytes + maker.device_sampler.graph.device_bytes
+    maker = loader.engine.maker
+    assert loader.stats().device_bytes == loader.engine.caches.device_bytes + maker.device_sampler.graph.device_bytes
     assert len(list(loader)) == 2
-    sampling = loader.stats().device_bytes - loader._caches.device_bytes - maker.device_sampler.graph.device_bytes
+    sampling = loader.stats().device_bytes - loader.engine.caches.device_bytes - maker.device_sampler.graph.device_bytes
     most_edges = 50 * (4 + 4 * 3)
     assert len(maker._of_device) == 1, "threads take turns, and one sample is drawn ahead"
     assert 4 * 300 < sampling < 4 * 300 + 16 + 2 * 8 * (4 * most_edges + 300) + (4 + 8) * most_edges
@@ -151,7 +151,7 @@ def test_what_sampling_works_with_is_counted(device):
 
 def test_a_policy_that_looks_ahead(device):
     loader = same(homogeneous_data(), device, plan=Plan(policy="belady", cache="15%", window=3), num_workers=2)
-    assert loader._maker.device_sampler is not None
+    assert loader.engine.maker.device_sampler is not None
     assert loader.stats().tiers["cache"]["num_rows"] > 0
 
 
@@ -163,8 +163,8 @@ def test_a_store(device, tmp_path):
     for plan in (Plan(device_topology="pinned"), Plan(features="disk", device_policy="fifo", device_cache="20%")):
         loader = penstock.NeighborLoader(store, **options, plan=plan, device=device)
         assert digests(loader) == expected
-        assert loader._maker.device_sampler is not None
-    assert not list(loader._huge_pages._arrays())  # what a device reads stays where it is
+        assert loader.engine.maker.device_sampler is not None
+    assert not list(loader.engine.huge_pages._arrays())  # what a device reads stays where it is
 
 
 def noted(method, name, heard, is_meant=lambda given: True):
@@ -237,7 +237,7 @@ def test_repeated_seeds_calls_and_loaders_beside(device):
 )
 def test_what_the_cpu_draws(options, why, device):
     loader = same(weighted_data(), device, **options)
-    assert loader._maker.device_sampler is None
+    assert loader.engine.maker.device_sampler is None
     assert loader.stats().sampling.startswith("by the CPU")
     assert loader.stats().sampling.endswith(why)
     if not options.get("plan"):
@@ -261,9 +261,9 @@ def test_where_the_topology_is_follows_from_what_is_free(device, monkeypatch, tm
         loader = make_loader(store, input_nodes="train", device=device, plan=make_plan("ali+pg", order="random"))
         assert (
             loader.stats().sampling
-            == f"by the CPU: a topology of 26 KiB fits neither {loader._maker.delivery.device} nor the free memory of the host"
+            == f"by the CPU: a topology of 26 KiB fits neither {loader.engine.maker.delivery.device} nor the free memory of the host"
         )
-        assert loader._maker.device_sampler is None
+        assert loader.engine.maker.device_sampler is None
     monkeypatch.setattr(drawing, "look_at_device_memory", lambda device: DeviceMemory(1 << 30, needed, 0))
     weighted, needed_by = weighted_data(), 8 * 301 + 4 * 300 + (4 + 4 + 8) * 3000  # and how many can be drawn of each list, and sums
     weighted = ingest(weighted, tmp_path / "weighted", memory="4GiB", edge_ids=True)
@@ -321,7 +321,7 @@ def test_nothing_is_held_after_a_pass_that_was_left(device):
 
 def test_what_sampling_worked_with_can_be_given_up(device):
     loader = make_loader(homogeneous_data(), device=device, num_workers=2)
-    maker = loader._maker
+    maker = loader.engine.maker
     for _ in range(2):
         list(loader)
         assert maker.device_bytes > maker.device_topology_bytes
@@ -339,7 +339,7 @@ def held_by(reader):
 def test_damage_is_said_with_stage_and_batch(device):
     data = homogeneous_data()
     loader = make_loader(data, device=device)
-    for csc in loader._maker.device_sampler.graph.adjacency.values():
+    for csc in loader.engine.maker.device_sampler.graph.adjacency.values():
         csc.indices.fill_(999)
     if not _triton.is_interpreted():
         torch.cuda.synchronize(csc.indices.device)  # streams of the loader do not wait for ours
@@ -369,7 +369,7 @@ def test_a_pass_that_is_left_leaves_a_sample_under_way(device):
     loader.load_state_dict(start)
     assert digests(loader) == expected
     assert others + digests(first) == expected
-    assert len(loader._maker._of_device) <= 3  # a pass that was left goes on for a moment
+    assert len(loader.engine.maker._of_device) <= 3  # a pass that was left goes on for a moment
 
 
 @pytest.mark.parametrize("num_neighbors", [[4, 3], [-1, 3]])
@@ -422,11 +422,11 @@ def test_a_pass_that_is_left_is_waited_for(device):
     loader = make_loader(homogeneous_data(), device=device, batch_size=20)
     batches = iter(loader)
     next(batches)
-    samples = loader._maker.delivery._samples
+    samples = loader.engine.maker.delivery._samples
     del batches
     gc.collect()
     for _ in range(100):  # the thread that made the last batch holds the pass for a moment
-        if len(loader._maker._of_device) == loader._maker._workspaces.qsize():
+        if len(loader.engine.maker._of_device) == loader.engine.maker._workspaces.qsize():
             break
         time.sleep(0.05)
     assert samples.query()
@@ -471,5 +471,5 @@ def test_links(device, make, edge_type, sampling, left_out):
     assert (store.get("num_excluded_edges", 0) > 0) == (left_out is not None)
     for changes in (dict(num_workers=2), dict(plan=Plan(device_policy="presample", device_cache="20%", device_topology="pinned"))):
         loader = penstock.LinkNeighborLoader(data, **options, **changes, device=device)
-        assert loader._maker.device_sampler is not None
+        assert loader.engine.maker.device_sampler is not None
         assert digests(loader) == expected

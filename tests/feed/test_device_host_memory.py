@@ -67,10 +67,10 @@ def test_same_batches_within_a_budget(plan, tiers, parts, store, expected, devic
     assert all(bytes_of(stats.memory, part) > 0 for part in parts), stats.memory
     assert (bytes_of(stats.memory, "pinned") > 0) == (tiers[-1] == "pinned")
     assert (bytes_of(stats.memory, "sampling") > 0) == stats.sampling.startswith("by the CPU")
-    if loader._maker.device_sampler is not None:
-        [csc] = loader._maker.device_sampler.graph.adjacency.values()
+    if loader.engine.maker.device_sampler is not None:
+        [csc] = loader.engine.maker.device_sampler.graph.adjacency.values()
         assert (csc.kept is not None) == (plan.neighbor_policy is not None)
-    assert (stats.lists != {}) == (plan.neighbor_policy is not None and loader._maker.device_sampler is None)
+    assert (stats.lists != {}) == (plan.neighbor_policy is not None and loader.engine.maker.device_sampler is None)
 
 
 def alone(tensor):
@@ -87,13 +87,13 @@ def test_pinned_memory_is_in_the_sum(store, device, monkeypatch):
     for place in ("host", "device", "pinned"):
         plan = Plan(host_memory=BUDGET, order="sequential", device_topology=place)
         loader = penstock.NeighborLoader(store, **{**OPTIONS, "shuffle": False}, plan=plan, device=device)
-        counted.append(loader._caches.fitted.memory.needs.pinned)
+        counted.append(loader.engine.caches.fitted.memory.needs.pinned)
     assert counted == [rows + edges, rows + edges, rows + edges + 3000 * (4 + 4)]
     monkeypatch.setattr(pin, "OWN_BYTES", 0)
     monkeypatch.setattr(pin, "is_in_heap", lambda address: False)
     data = homogeneous_data().apply(alone)
     in_memory = penstock.NeighborLoader(data, **OPTIONS, plan=Plan(host_memory=BUDGET, policy="degree"), device=device)
-    assert in_memory._caches.fitted.memory.needs.pinned == 0  # it is the process' anyway
+    assert in_memory.engine.caches.fitted.memory.needs.pinned == 0  # it is the process' anyway
 
 
 def test_too_small_a_budget_is_refused_with_the_sum(store, device):

@@ -80,7 +80,7 @@ def test_one_budget_for_both(make, seeds, budget, named, monkeypatch):
 
     monkeypatch.setattr("penstock.feed.setup.choices.measure_device_slopes", equal)
     loader = make_loader(device=named, plan=make_plan("ducati", cache=f"{budget} B"))
-    lists, caches = loader._maker.device_sampler.graph, loader._caches
+    lists, caches = loader.engine.maker.device_sampler.graph, loader.engine.caches
     offsets = sum(csc.indptr.nbytes for csc in lists.adjacency.values())  # there whatever is kept
     assert sum(map(np.size, caches.kept.values())) > 0
     assert sum(table.tier.policy.capacity for table in caches.tables.values() if table.tier.name == "cache") > 0

@@ -101,7 +101,7 @@ def test_kept_rows_and_lists_are_those_of_the_cpu(device):
         where: penstock.NeighborLoader(homogeneous_data(), device=device, plan=replace(plan, device_topology=where), **how)
         for where in ("pinned", "host")
     }
-    slots = [loader._caches.directories[NODE] for loader in drawn.values()]
+    slots = [loader.engine.caches.directories[NODE] for loader in drawn.values()]
     assert_same_bytes(*slots)
 
 
@@ -114,7 +114,7 @@ def test_as_much_is_counted_as_the_plan_says(how, count, device, monkeypatch):
     asked, counted = [], presample_device._count
     monkeypatch.setattr(presample_device, "_count", lambda *arguments: (asked.append(0), counted(*arguments)))
     plans = (Plan(policy="presample", cache="20%", device_topology=where, **how) for where in ("pinned", "host"))
-    assert_same_bytes(*(made(homogeneous_data(), device=device, plan=plan)._caches.directories[NODE] for plan in plans))
+    assert_same_bytes(*(made(homogeneous_data(), device=device, plan=plan).engine.caches.directories[NODE] for plan in plans))
     assert len(asked) == count
 
 
@@ -126,13 +126,13 @@ def test_under_a_budget_of_the_host_the_cpu_counts(device, monkeypatch):
     for budget in (None, "4GiB"):
         asked.clear()
         loader = made(homogeneous_data(), device=device, plan=replace(plan, host_memory=budget))
-        assert loader._maker.device_sampler.graph.adjacency[EDGE].kept is not None
+        assert loader.engine.maker.device_sampler.graph.adjacency[EDGE].kept is not None
         assert bool(asked) == (budget is None)
 
 
 def test_what_the_device_reads_is_what_the_plan_has_put_in_memory(device, tmp_path):
     store = ingest(homogeneous_data(), tmp_path / "store")
-    maker = made(store, device=device, plan=Plan(topology="memory", policy="presample", cache="20%", device_topology="pinned"))._maker
+    maker = made(store, device=device, plan=Plan(topology="memory", policy="presample", cache="20%", device_topology="pinned")).engine.maker
     for edge_type, csc in maker.sampler.graph.adjacency.items():
         assert not isinstance(csc.indices, np.memmap)
         if tensor_device(device).type == "cpu":  # a driver may have had it copied

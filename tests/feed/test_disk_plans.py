@@ -153,7 +153,7 @@ def test_forks_have_rings_of_their_own(stores):
         loader = load(plan=Plan(features="disk"))
         iterator = iter(loader)
         assert digest(next(iterator)) == first[0]
-        table = loader._caches.tables["node"]
+        table = loader.engine.caches.tables["node"]
         import numpy as np
         under_way = table.submit(np.arange(100))
         child = os.fork()

@@ -197,7 +197,7 @@ def test_processes_on_devices(path, expected, device):
 def test_samplers_mark_what_a_trainer_keeps(path, expected, policy, device, monkeypatch):
     """Nothing is looked up where it trains."""
     with FactoredLoader(path, num_samplers=1, plan=Plan(policy=policy, cache="20%"), device=device, **OPTIONS) as loader:
-        (cache,) = loader._caches.top.values()
+        (cache,) = loader.engine.caches.top.values()
         monkeypatch.setattr(cache.policy, "access", None)
         if device is not None:
             cache._slots = None
@@ -209,8 +209,8 @@ def test_samplers_mark_what_a_trainer_keeps(path, expected, policy, device, monk
 def test_marks_of_another_content_are_not_looked_at(path, expected):
     with FactoredLoader(path, num_samplers=1, plan=Plan(policy="degree", cache="20%"), **OPTIONS) as loader:
         loader._publishes = False
-        others = {t: np.roll(slots, 1) for t, slots in loader._caches.directories.items()}
-        loader._client.publish(others, loader._maker.sampler.graph)
+        others = {t: np.roll(slots, 1) for t, slots in loader.engine.caches.directories.items()}
+        loader._client.publish(others, loader.engine.maker.sampler.graph)
         assert digests(loader) == expected[0]
         loader._is_marked = True
         assert digests(loader) != expected[1], "nothing is marked here"

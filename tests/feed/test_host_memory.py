@@ -61,7 +61,7 @@ def test_same_batches_within_a_budget(kind, plan, stores):
     assert "left for caches" in stats.memory
     if plan.spool is not None:
         assert any(name.endswith("spool") for name in stats.tiers)
-        assert loader._caches.window in {2 * group for group in GROUPS}
+        assert loader.engine.caches.window in {2 * group for group in GROUPS}
     if plan.recipe == "custom":  # nothing said: that of ginex, or rows spooled
         assert any("cache" in name for name in stats.tiers)
         assert stats.disks
@@ -127,7 +127,7 @@ def test_what_is_free_is_given_back_between_batches_where_a_step_might_not_fit(s
     held, given_back = [0], []
     monkeypatch.setattr("penstock.feed.fit.memory.anonymous_bytes", lambda: held[0])
     loader = loader_of(stores["plain"], plan=Plan(host_memory="8GiB"))
-    most = loader._bound.held_bytes
+    most = loader.engine.bound.held_bytes
     assert 6 << 30 < most < 8 << 30
     monkeypatch.setattr("penstock.feed.fit.memory.give_back_freed_memory", lambda: given_back.append(len(given_back)))
     for held[0], count in ((most, 0), (most + 1, len(loader) + 1)):  # and when the end is asked for
@@ -218,7 +218,7 @@ def test_a_short_profile_ranks_by_expected_visits_and_is_judged_by_the_rest(kind
     monkeypatch.setattr("penstock.feed.fit.profile.THINNING", 1)
     loader = loader_of(stores[kind], plan=Plan(host_memory="8GiB"), num_workers=2)
     (profile,), graph = profiles, stores[kind].graph()
-    for node_type, cache in loader._caches.top.items():
+    for node_type, cache in loader.engine.caches.top.items():
         first_half = np.concatenate(profile.traces[node_type][:2])
         assert np.array_equal(np.bincount(first_half, minlength=profile.trace_visits[node_type].size), profile.trace_visits[node_type])
         expected = expected_visits(profile.row_visits[node_type], degree_hotness(graph, node_type))

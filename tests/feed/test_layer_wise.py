@@ -35,7 +35,7 @@ def test_a_trimmed_model_computes_the_same():
 
 def test_visits_of_lists_that_give_nothing():
     """They are read too, so they count where lists are to be kept."""
-    batches = NeighborLoader(homogeneous_data(), **OPTIONS)._maker.batches
+    batches = NeighborLoader(homogeneous_data(), **OPTIONS).engine.maker.batches
     visits = presample_visits(batches).lists[EDGE]
     assert visits.sum() == len(batches.seeds) + 40 * batches.num_batches
 

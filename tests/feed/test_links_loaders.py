@@ -72,7 +72,7 @@ def test_what_is_hot_counts_negatives_too():
         loader = LinkNeighborLoader(
             data, [1], edge_label_index=links, neg_sampling=sampling, batch_size=10, shuffle=True, seed=1, exclude_positives=False
         )
-        share = loader._maker.batches.first_share()["node"]
+        share = loader.engine.maker.batches.first_share()["node"]
         counts = np.zeros(100)
         for _ in range(60):
             for batch in loader:
@@ -92,8 +92,8 @@ def test_what_is_hot_of_two_types(monkeypatch, tmp_path):
         for sampling in ("binary", NegativeSampling("binary", 2, dst_weight=weight), ("triplet", 1)):
             timed = {} if source is not data else {"time_attr": "time", "edge_label_time": torch.full((900,), 500)}
             loader = LinkNeighborLoader(source, [1], edge_label_index=WRITES, neg_sampling=sampling, batch_size=90, **timed)
-            first = loader._maker.batches.first_share()
-            negatives = loader._maker.seeds.negatives
+            first = loader.engine.maker.batches.first_share()
+            negatives = loader.engine.maker.seeds.negatives
             drawn = negatives.count(90)
             for node_type, ids, candidates in zip(
                 ("author", "paper"), data[WRITES].edge_index, (negatives.sources, negatives.targets), strict=True
@@ -107,7 +107,7 @@ def test_what_is_hot_of_two_types(monkeypatch, tmp_path):
                 expected = 1 - 0.9**count * (1 - share * (candidates is not None)) ** drawn
                 assert np.allclose(first[node_type], expected, atol=1e-6)
     whole = LinkNeighborLoader(data, [1], edge_label_index=(WRITES, [[1, 2], [3, 4]]), neg_sampling="triplet", batch_size=900)
-    first = whole._maker.batches.first_share()
+    first = whole.engine.maker.batches.first_share()
     assert (first["author"] == np.isin(np.arange(60), [1, 2])).all()
     assert np.allclose(first["paper"], np.where(np.isin(np.arange(500), [3, 4]), 1, 1 - (1 - 1 / 500) ** 2))
 
@@ -204,7 +204,7 @@ def test_states_of_other_types_times_and_weights_are_refused():
 
 def test_orders_that_look_at_the_graph_go_by_the_targets():
     data = typed_data()
-    node_type, ids = LinkNeighborLoader(data, **OPTIONS, edge_label_index=WRITES)._maker.seeds.nodes()
+    node_type, ids = LinkNeighborLoader(data, **OPTIONS, edge_label_index=WRITES).engine.maker.seeds.nodes()
     assert (node_type, ids.tolist()) == ("paper", data[WRITES].edge_index[1].tolist())
     for order in NEAR:
         seen = [batch[WRITES].input_id for batch in LinkNeighborLoader(data, **OPTIONS, edge_label_index=WRITES, order=order)]

@@ -87,7 +87,7 @@ def test_stores_in_memory_mapped_or_kept_in_part(stores, kind, plan):
         assert stats.lists == {}
         arrays = [csc for csc in stores[kind].graph().adjacency.values()]
         assert stats.loaded_bytes == sum(csc.indptr.nbytes + csc.indices.nbytes for csc in arrays)
-        assert not any(isinstance(csc.indices.base, np.memmap) for csc in loader._maker.sampler.graph.adjacency.values())
+        assert not any(isinstance(csc.indices.base, np.memmap) for csc in loader.engine.maker.sampler.graph.adjacency.values())
     else:
         if plan.neighbor_cache != "shared":  # that one keeps what saves time as it is measured: perhaps no lists
             assert any(name.endswith("cache") and counts["num_lists"] for name, counts in stats.lists.items())
@@ -171,7 +171,7 @@ def test_one_budget_after_few_batches_is_divided_by_expected_visits(monkeypatch)
     monkeypatch.setattr("penstock.feed.setup.choices.measure_slopes", equal)
     plan = make_plan("ducati", cache="90%", slow=SLOW, slow_topology=SLOW, presample_batches=1)
     loader = make_loader(DATA["homogeneous"], plan=plan, num_neighbors=[2])
-    assert loader._caches.tables[NODE].tier.policy.capacity > 1.5 * chosen["visited"]
+    assert loader.engine.caches.tables[NODE].tier.policy.capacity > 1.5 * chosen["visited"]
 
 
 def test_a_failing_tier_of_lists_says_where(monkeypatch):
@@ -245,11 +245,11 @@ def test_a_budget_goes_where_a_byte_saves_most():
 
 def test_slopes_find_the_slow_side():
     loader = make_loader(DATA["homogeneous"], plan=Plan(features="memory"))
-    maker, csc = loader._maker, loader._maker.sampler.graph.adjacency[EDGE]
+    maker, csc = loader.engine.maker, loader.engine.maker.sampler.graph.adjacency[EDGE]
     workload = Workload(maker.sampler, maker.seeds, maker.order, 16)
     fast = topology.bottom_of_lists(Plan(), csc, is_mapped=False)
     slow = topology.bottom_of_lists(Plan(slow_topology="1GB/s,20ms,10 rows,depth 1"), csc, is_mapped=False)
-    of_slow, of_rows = slopes.measure_slopes(workload, loader._caches.tables, {EDGE: slow}, num_batches=1)
+    of_slow, of_rows = slopes.measure_slopes(workload, loader.engine.caches.tables, {EDGE: slow}, num_batches=1)
     of_fast, _ = slopes.measure_slopes(workload, {}, {EDGE: fast}, num_batches=1)
     assert of_slow[EDGE] > 3e-3  # 20 ms for 10 neighbours, about 3 of a list
     assert of_slow[EDGE] > max(of_rows[NODE], of_fast[EDGE])

@@ -80,7 +80,7 @@ def test_the_next_epoch_is_begun_before_it_is_asked_for(non_stop):
     assert len(list(loader)) == 10
     assert enough.wait(20 if non_stop else 0.1) == non_stop
     time.sleep(0.1)
-    assert len(made) <= 10 + loader._options.max_in_flight
+    assert len(made) <= 10 + loader.engine.options.max_in_flight
     assert (len(made) > 10) == non_stop
 
 
@@ -216,7 +216,7 @@ def test_gradients_that_are_wanted_now():
 def test_nothing_lives_on_when_the_loader_is_dropped(plan):
     loader = make(non_stop=True, num_workers=2, plan=plan)
     list(loader)
-    gone, pool = weakref.ref(loader), weakref.ref(loader._maker.pool)
+    gone, pool = weakref.ref(loader), weakref.ref(loader.engine.maker.pool)
     before = threading.active_count()
     del loader
     gc.collect()
@@ -235,7 +235,7 @@ def test_loaders_beside_stop():
     loader = make(non_stop=True, num_workers=2)
     beside = loader.beside(torch.arange(50))
     assert len(list(beside)) == 2
-    assert beside._running is None
+    assert beside.engine.running is None
 
 
 def test_on_a_device(device):

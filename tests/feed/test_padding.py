@@ -210,7 +210,7 @@ def test_a_budget_counts_what_is_added(tmp_path):
     store = penstock.ingest(homogeneous_data(), tmp_path / "store")
     large = Padding({"node": (2000, 2000, 2000)}, {("node", "to", "node"): (50, 300)})
     options = dict(num_neighbors=[4, 3], input_nodes=None, batch_size=25, plan=Plan(host_memory="2GiB"))
-    plain, padded = (penstock.NeighborLoader(store, pad=pad, **options)._caches.fitted for pad in (False, large))
+    plain, padded = (penstock.NeighborLoader(store, pad=pad, **options).engine.caches.fitted for pad in (False, large))
     assert padded.batch_bytes > 20 * plain.batch_bytes
 
 

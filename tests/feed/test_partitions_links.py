@@ -237,7 +237,7 @@ def test_what_travels(stores, parts):
     def work(graph):
         loader = make(graph, neg_sampling="binary", exclude_links="self")
         before = {key: tier.stats.num_rows + tier.peers["own part"].num_rows for key, tier in graph.tiers.items()}
-        seeds = loader._maker.seeds.at(np.arange(200), seed=5, epoch=0, batch=0)
+        seeds = loader.engine.maker.seeds.at(np.arange(200), seed=5, epoch=0, batch=0)
         rows = {key: tier.stats.num_rows + tier.peers["own part"].num_rows - before[key] for key, tier in graph.tiers.items()}
         assert (rows[NEIGHBORS, EDGE], rows[NUMBERS, EDGE]) == (200, 200)
         assert 200 <= rows[PAIRS, EDGE] < 220

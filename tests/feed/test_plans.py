@@ -168,7 +168,7 @@ def test_held_samples_take_no_buffers_of_batches(monkeypatch):
     for window in (2, 12):
         loader = make_loader(homogeneous_data(), plan=Plan(policy="belady", cache="20%", window=window), num_workers=1)
         digests(loader)
-        peaks[window] = loader._maker.pool.peak_bytes, loader._maker.held_pool.peak_bytes
+        peaks[window] = loader.engine.maker.pool.peak_bytes, loader.engine.maker.held_pool.peak_bytes
     assert peaks[12][0] < 1.5 * peaks[2][0]  # as many batches are under way
     assert peaks[12][1] > 2 * peaks[2][1] > 0
 

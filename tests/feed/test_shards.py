@@ -73,7 +73,7 @@ def test_same_batches(kind, plan, stores, device):
         counts = loader.stats().tiers
         [peers] = [name for name in counts if "peers' " in name and name.split()[0] in ("peers'", kind)]
         assert min(counts[name]["num_rows"] for name in (peers, peers.replace("peers' ", ""))) > 0
-        cache = loader._caches.top[kind]
+        cache = loader.engine.caches.top[kind]
         kept.append(np.flatnonzero(cache.shard.policy.slots >= 0) * 2 + rank)
         assert kept[-1].size == min(cache.policy.capacity, 150) > 0
         assert loader.stats().device_bytes >= kept[-1].size * sum(cache.row_bytes)
@@ -97,7 +97,7 @@ def test_ranks_that_are_processes(stores, device, tmp_path, caplog):
             assert min(tiers[name]["num_rows"] for name in ("cache", "peers' cache")) > 0
         assert heard.poll(60)
         assert heard.recv() == "at work"
-        shard = loader._caches.top["node"].shard
+        shard = loader.engine.caches.top["node"].shard
         assert shard.is_at_work
         with ThreadPoolExecutor(1) as pool:
             epoch = pool.submit(digests, loader)
@@ -155,7 +155,7 @@ def test_the_recipe_alone_and_beside(features, stores, device):
     loader = loader_of(stores["node"], plan=plan, device=device, shards=seat)
     expected = loader_of(stores["node"])
     assert digests(loader) == digests(expected)
-    cache = loader._caches.top["node"]
+    cache = loader.engine.caches.top["node"]
     kept = cache.shard.policy.slots.copy()
     seeds = torch.arange(40)
     assert digests(loader.beside(seeds)) == digests(loader_of(stores["node"], input_nodes=seeds, shuffle=False))

@@ -204,7 +204,7 @@ def test_what_is_hot_is_found_out_in_time(level):
     """The last edges are not left to chance, so that other draws are the same: what presampling counts is what batches read."""
     data = timed_data(level)
     loader = NeighborLoader(data, **options_of(level), temporal_strategy="last", shuffle=True)
-    maker, plan = loader._maker, penstock.Plan(policy="presample", cache="20%")
+    maker, plan = loader.engine.maker, penstock.Plan(policy="presample", cache="20%")
     workload, rows, lists = workload_of(plan, maker), np.zeros(300, int), np.zeros(300, int)
     for batch in loader:
         rows[batch.n_id.unique()] += 1
@@ -302,5 +302,5 @@ def test_times_of_nodes_where_edges_have_some_too(tmp_path, caplog):
         caplog.clear()
         times._warn_of_two.cache_clear()
         loader = NeighborLoader(store, [2], "a", time_attr=name, input_time=torch.arange(9))
-        assert len(loader._maker.times.of_nodes) == (name == "time")
+        assert len(loader.engine.maker.times.of_nodes) == (name == "time")
         assert ("time_attr='edge_time' means those" in caplog.text) == (name == "time")

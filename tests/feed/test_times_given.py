@@ -62,10 +62,10 @@ def test_pairs_of_one_type():
     features.put_tensor(torch.arange(3000), group_name=None, attr_name="when", index=None)
     graph.put_edge_index(data.edge_index, edge_type=None, layout="coo", size=(300, 300))
     ours = NeighborLoader((features, graph), input_nodes=torch.arange(300), **options_of("node"))
-    maker = NeighborLoader(data, **options_of("node"))._maker
-    assert np.array_equal(ours._maker.sampler.graph.adjacency[EDGE].times, maker.sampler.graph.adjacency[EDGE].times)
+    maker = NeighborLoader(data, **options_of("node")).engine.maker
+    assert np.array_equal(ours.engine.maker.sampler.graph.adjacency[EDGE].times, maker.sampler.graph.adjacency[EDGE].times)
     by_edges = {**OF_EDGES, "time_attr": "when", "input_nodes": torch.arange(300)}
-    assert NeighborLoader((features, graph), **by_edges)._maker.sampler.graph.adjacency[EDGE].times.max() == 2999
+    assert NeighborLoader((features, graph), **by_edges).engine.maker.sampler.graph.adjacency[EDGE].times.max() == 2999
     with pytest.raises(MissingFieldError, match="MyFeatureStore: neither nodes nor edges have a field 'then'"):
         NeighborLoader((features, graph), **{**by_edges, "time_attr": "then"})
 

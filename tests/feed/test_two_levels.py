@@ -39,7 +39,7 @@ def loader_of(store, device=None, **options):
 
 def hits_of(loader, node_type="node"):
     """(of the device, of the host, read), rows of a node type."""
-    label = "" if len(loader._caches.tables) == 1 else f"{node_type} "
+    label = "" if len(loader.engine.caches.tables) == 1 else f"{node_type} "
     tiers = {name.removeprefix(label): counts["num_rows"] for name, counts in loader.stats().tiers.items() if name.startswith(label)}
     [slow] = set(tiers) - {"device cache", "host cache", "upload of host cache"}
     return tiers["device cache"], tiers["host cache"], tiers[slow]
@@ -62,7 +62,7 @@ def test_same_batches(kind, plan, stores, device):
     expected = loader_of(stores[kind])
     for _ in range(2):
         assert digests(loader) == digests(expected)
-    for table in loader._caches.tables.values():
+    for table in loader.engine.caches.tables.values():
         assert isinstance(table, DeviceTable)
         assert [type(tier) for tier in (table.tier, table.tier.beneath)] == [CachedTier, CachedTier]
     assert min(hits_of(loader, kind)) > 0
@@ -86,7 +86,7 @@ def test_each_level_counts_what_a_simulation_of_it_counts(num_workers, stores, d
     beside = loader.beside(torch.arange(40))
     assert digests(beside) == digests(loader_of(stores["node"], input_nodes=torch.arange(40), shuffle=False))
     assert hits_of(loader)[:2] == tuple(hits[:2])
-    [cache] = loader._caches.top.values()
+    [cache] = loader.engine.caches.top.values()
     assert (cache.policy.slots == near.slots).all()
     assert (cache.beneath.policy.slots == far.slots).all()
 
@@ -94,7 +94,7 @@ def test_each_level_counts_what_a_simulation_of_it_counts(num_workers, stores, d
 def test_static_rows_above_belady_count_as_simulated(stores, device):
     plan = Plan(**{**LEVELS, "policy": "belady", "device_policy": "degree", "window": 3})
     loader = loader_of(stores["node"], device, plan=plan, num_workers=2)
-    [cache] = loader._caches.top.values()
+    [cache] = loader.engine.caches.top.values()
     begun_with = {int(slot): node for node, slot in enumerate(cache.beneath.policy.slots) if slot >= 0}
     assert begun_with
     assert (cache.policy.slots[list(begun_with.values())] < 0).all()
@@ -112,18 +112,18 @@ def test_static_rows_above_belady_count_as_simulated(stores, device):
 
 def test_what_the_host_keeps_is_not_on_the_device_as_well(stores, device):
     loader = loader_of(stores["node"], device, plan=Plan(**{**LEVELS, "policy": "degree", "device_policy": "degree"}))
-    [cache] = loader._caches.top.values()
+    [cache] = loader.engine.caches.top.values()
     near, far = (np.flatnonzero(tier.policy.slots >= 0) for tier in (cache, cache.beneath))
     assert (near.size, far.size) == (40, 150)
     whole = loader_of(stores["node"], plan=Plan(policy="degree", cache="190 rows"))
-    [best] = whole._caches.top.values()
+    [best] = whole.engine.caches.top.values()
     assert sorted([*near, *far]) == np.flatnonzero(best.policy.slots >= 0).tolist()
 
 
 def test_the_host_keeps_the_best_beneath_a_content_that_changes(stores, device):
     plan = Plan(**{**LEVELS, "policy": "degree", "device_policy": "belady", "window": 3})
-    [cache] = loader_of(stores["node"], device, plan=plan)._caches.top.values()
-    [alone] = loader_of(stores["node"], plan=Plan(policy="degree", cache="150 rows"))._caches.top.values()
+    [cache] = loader_of(stores["node"], device, plan=plan).engine.caches.top.values()
+    [alone] = loader_of(stores["node"], plan=Plan(policy="degree", cache="150 rows")).engine.caches.top.values()
     assert (cache.policy.slots >= 0).any()
     assert ((cache.beneath.policy.slots >= 0) == (alone.policy.slots >= 0)).all()
 
@@ -149,7 +149,7 @@ def test_the_recipe_has_one_level_or_two(stores, device):
         loader = loader_of(stores["node"], where, plan=make_plan(plan, **changes), num_workers=2)
         assert digests(loader) == expected
         assert [name for name in loader.stats().tiers if "node/to/node" not in name] == names
-        capacities = [level.policy.capacity for level in loader._caches.tiers_of(CachedTier)]
+        capacities = [level.policy.capacity for level in loader.engine.caches.tiers_of(CachedTier)]
         assert capacities == ([15, 60] if len(names) == 4 else [60])
     assert (RECIPES["bgl"].policy, RECIPES["bgl"].device_policy) == ("fifo", "same")
 
@@ -161,7 +161,7 @@ def test_a_cache_that_comes_after_the_first_steps(stores, device, monkeypatch):
     assert list(loader.stats().tiers) == ["host cache", "slow mmap"]
     plain = loader_of(stores["node"], batch_size=20)
     assert [digests(loader) for _ in range(2)] == [digests(plain) for _ in range(2)]
-    assert loader._caches.top["node"].policy.capacity == 120
+    assert loader.engine.caches.top["node"].policy.capacity == 120
     assert sum(hits_of(loader)) == loader.stats().num_nodes
     assert min(hits_of(loader)) > 0
 

@@ -88,7 +88,7 @@ def test_a_run_that_goes_on_and_loaders_beside():
 
 def test_a_wrong_row_of_a_cache_is_found():
     loader = make_loader(plan=Plan(policy="degree", cache="50%"))
-    (tier,) = (table.tier for table in loader._caches.tables.values() if isinstance(table.tier, CachedTier))
+    (tier,) = (table.tier for table in loader.engine.caches.tables.values() if isinstance(table.tier, CachedTier))
     tier._fast.buffers[0][:] ^= 1
     batch = next(iter(loader))
     with pytest.raises(MismatchError, match=r"^batch 0 of epoch 0: x differs in \d+ of \d+ rows, first in row \d+, which is node \d+$"):

@@ -121,7 +121,7 @@ class Case:
 
         if self.options["walks"] is not None:
             check_nodes(self, batch, positions)
-            check_walked(self, loader._maker, batch, positions, place)
+            check_walked(self, loader.engine.maker, batch, positions, place)
             return
         drawn_only, draw = self.drawn_only
         drawn = batch if draw is None else draw(positions, **place)

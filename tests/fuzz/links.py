@@ -59,7 +59,7 @@ class LinkCase(Case):
             for edge_type in self.graph.edge_index:
                 check_edges(self, batch, edge_type)
         if self.options["subgraph_type"] == "directional":
-            self._check_sample(loader._maker, batch, positions, place)
+            self._check_sample(loader.engine.maker, batch, positions, place)
         self._check_links(batch, positions)
 
     def _check_sample(self, maker, batch, positions, place):

@@ -279,7 +279,7 @@ def test_rows_of_bfloat16_are_given_as_float32(data):
 
 def test_degrees_of_long_and_short_lists(data, monkeypatch):
     """Counted in blocks, of which one may be shorter than a list."""
-    csc = penstock.NeighborLoader(data, [-1])._maker.source.graph.adjacency[EDGE]
+    csc = penstock.NeighborLoader(data, [-1]).engine.maker.source.graph.adjacency[EDGE]
     whole = Degrees.of(csc)
     monkeypatch.setattr("penstock.inference.pyg_models._BLOCK", 3)
     some = Degrees.of(csc)

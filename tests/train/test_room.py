@@ -54,7 +54,7 @@ def container(monkeypatch):
 
 def seen_room(monkeypatch):
     found, check = [], room.check_room
-    monkeypatch.setattr("penstock.feed.loader.check_room", lambda *args, **options: found.append(check(*args, **options)) or found[-1])
+    monkeypatch.setattr("penstock.feed.setup.make.check_room", lambda *args, **options: found.append(check(*args, **options)) or found[-1])
     return found
 
 
@@ -135,7 +135,7 @@ def test_evaluation_is_sampled_where_layers_have_no_room(store, tmp_path, monkey
 def test_processes_share_what_is_left(store, tmp_path, container, monkeypatch):
     container(2000 * MIB, kept=1100 * MIB, mapped=1100 * MIB)
     run(tmp_path / "alone", store, epochs=1)
-    monkeypatch.setattr("penstock.feed.loader.processes_here", lambda num_ranks: 2)
+    monkeypatch.setattr("penstock.feed.setup.make.processes_here", lambda num_ranks: 2)
     with pytest.raises(BudgetError, match=r"has 1000\.0 MiB left for each of 2 processes: "):
         run(tmp_path / "together", store, epochs=1)
     tried = container(2000 * MIB, kept=1100 * MIB, mapped=600 * MIB)

@@ -31,7 +31,10 @@ COMMANDS = {
     "partition": partition.partition, "plan": plan.plan, "study": study.app, "train": train.train, "infer": infer.infer,
     "doctor": doctor.doctor,
 }  # fmt: skip
-DONE, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+DONE = 0
+FAILED = 1
+REFUSED = 2
+INTERRUPTED = 130
 _REFUSALS = (UsageError, InputError, StoreError, StateError, DivergedError)
 _CLICK_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 """What the argument parser raises. Some versions of typer bring the parser along and some import it, but this path leads to it in all."""

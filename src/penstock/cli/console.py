@@ -70,7 +70,10 @@ class Lines:
     """One line per stage."""
 
     def __init__(self) -> None:
-        self._stage, self._unit, self._count, self._start = "", "", 0, 0.0
+        self._stage = ""
+        self._unit = ""
+        self._count = 0
+        self._start = 0.0
 
     def note(self, message: str) -> None:
         """Print a message."""
@@ -78,7 +81,10 @@ class Lines:
 
     def begin(self, stage: str, total: int | None, unit: str) -> None:
         """Begin a stage."""
-        self._stage, self._unit, self._count, self._start = stage, unit, 0, time.perf_counter()
+        self._stage = stage
+        self._unit = unit
+        self._count = 0
+        self._start = time.perf_counter()
 
     def advance(self, amount: int) -> None:
         """Count."""

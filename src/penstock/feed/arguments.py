@@ -1,4 +1,4 @@
-"""Arguments of a loader, PyG's and ours, checked and resolved: the order of the seeds, fanouts, and what is refused by name."""
+"""Arguments of a loader, PyG's and ours, checked and resolved: the order of the seeds, and what is refused by name."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch_geometric.sampler.base import NumNeighbors, SubgraphType
+from torch_geometric.sampler.base import SubgraphType
 
 from penstock.errors import NotSupportedError, UsageError, argument
 from penstock.feed.inputs import Input
-from penstock.feed.inputs.base import as_numbers, edge_type_of
+from penstock.feed.inputs.base import as_numbers
 from penstock.feed.options import LoaderOptions
 from penstock.gather import TieredTable
 from penstock.order import GivenOrder, Order, SequentialOrder, order_by_name
 from penstock.order.by_name import NEAR, SPLIT
 from penstock.order.split import SplitOrder
-from penstock.records import EdgeType
 from penstock.sample.neighbor import NeighborSampler, check_ids
 from penstock.sample.seeds import NodeSeeds, SeedSet
 from penstock.sample.times import Timestamps, as_moments, check_moments
@@ -32,10 +31,6 @@ logger = logging.getLogger("penstock")
 
 Choose = Callable[[Input, Timestamps | None], SeedSet]
 """Chooses the seeds of a loader: (its input, times if it samples by time) -> the set of seeds."""
-
-STRATEGIES = ("uniform", "last")
-RULES = ("<=", "<")
-"""Temporal rules: an edge is in time if its time is in this relation to the seed's."""
 
 
 def choose_order(order: Order | str | None, options: LoaderOptions, source: Input, seeds: SeedSet, seed: int) -> Order:
@@ -78,27 +73,6 @@ def check_non_stop(non_stop: Any, order: Order) -> bool | int:
     return bool(non_stop) if isinstance(non_stop, (bool, np.bool_)) else int(non_stop)
 
 
-def check_strategy(temporal_strategy: str) -> str:
-    """Return PyG's name of how to choose among the edges in time, checked."""
-    if temporal_strategy not in STRATEGIES:
-        raise UsageError(f"temporal_strategy must be one of {', '.join(STRATEGIES)}; got {temporal_strategy!r}")
-    return temporal_strategy
-
-
-def check_rule(temporal_rule: str) -> bool:
-    """Return whether an edge at the very time of a seed is too late for it."""
-    if temporal_rule not in RULES:
-        raise UsageError(f"temporal_rule must be one of {', '.join(RULES)}; got {temporal_rule!r}")
-    return temporal_rule == "<"
-
-
-def check_shared_draws(shared_draws: bool | int) -> int:
-    """Return how many batches in a row share their random numbers; 0: each list draws for itself."""
-    if not isinstance(shared_draws, (bool, int, np.integer)) or shared_draws < 0:
-        raise UsageError(f"{argument('shared_draws')} is True, False or a number of batches in a row, got {shared_draws!r}")
-    return int(shared_draws)
-
-
 def check_walked(sampler: NeighborSampler, seeds: SeedSet, subgraph_type: SubgraphType, others: Mapping[str, Any]) -> None:
     """Refuse options of a loader that do not go with walks; the sampler refuses its own."""
     assert sampler.walks is not None
@@ -110,13 +84,6 @@ def check_walked(sampler: NeighborSampler, seeds: SeedSet, subgraph_type: Subgra
     node_type = sampler.walks.edge_type[2]
     if set(seeds.node_types) != {node_type}:
         raise UsageError(f"walks begin at nodes of type '{node_type}', and seeds are of {', '.join(seeds.node_types)}: see Walks.path")
-
-
-def check_layer_wise(layer_wise: bool) -> bool:
-    """Return `layer_wise`, checked."""
-    if not isinstance(layer_wise, (bool, np.bool_)):
-        raise UsageError(f"{argument('layer_wise')} is True or False, got {layer_wise!r}: {argument('num_neighbors')} says how many nodes")
-    return bool(layer_wise)
 
 
 def with_moments(seeds: NodeSeeds, input_time: Any, times: Timestamps | None) -> NodeSeeds:
@@ -131,18 +98,6 @@ def with_moments(seeds: NodeSeeds, input_time: Any, times: Timestamps | None) ->
         given = as_numbers(input_time.cpu() if isinstance(input_time, torch.Tensor) else input_time, "input_time")
         moments = as_moments(given, seeds.ids.size)
     return replace(seeds, times=check_moments(moments, times), is_strict=times.is_strict)
-
-
-def as_fanouts(num_neighbors: Any, edge_types: list[EdgeType]) -> Any:
-    """Return fanouts as a list or by edge type. Edge types may also be given by their ends, or as strings ("author__writes__paper"), as
-    PyG's own wrapper keeps them."""
-    if isinstance(num_neighbors, NumNeighbors):
-        mapped = num_neighbors.get_mapped_values(edge_types)
-        return {e: mapped if isinstance(mapped, list) else mapped["__".join(e)] for e in edge_types}
-    if isinstance(num_neighbors, Mapping):
-        named = {"__".join(e): e for e in edge_types}
-        return {named.get(key, edge_type_of(key, edge_types)): fanouts for key, fanouts in num_neighbors.items()}
-    return num_neighbors
 
 
 def as_rank(rank: Any, num_ranks: Any) -> tuple[int, int]:
@@ -245,14 +200,6 @@ def as_positions(index: Any, num_seeds: int) -> np.ndarray:
             f"positions in the set of seeds are whole numbers, or a mask of {num_seeds} entries; got {values.dtype} {list(values.shape)}"
         )
     return values.astype(np.int64).reshape(-1)
-
-
-def choose_subgraph(name: SubgraphType | str) -> SubgraphType:
-    """Which edges a batch has, by PyG's name."""
-    try:
-        return SubgraphType(name)
-    except ValueError:
-        raise UsageError(f"subgraph_type must be one of {', '.join(kind.value for kind in SubgraphType)}; got {name!r}") from None
 
 
 def check_kinds(tables: Any, **functions: Any) -> None:

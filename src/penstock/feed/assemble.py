@@ -44,7 +44,10 @@ class Assembler:
     """
 
     def __init__(self, source: Input, caches: Caches, number: int = -1) -> None:
-        self._source, self._caches, self._tables, self._number = source, caches, caches.tables, number
+        self._source = source
+        self._caches = caches
+        self._tables = caches.tables
+        self._number = number
         self._is_homogeneous = source.graph.is_homogeneous
         self.node_fields, self.edge_fields = source.fields()
         for field in [*self.edge_fields, *(self.node_fields if self._is_homogeneous else ())]:

@@ -1,6 +1,6 @@
 """One pass over the batches of an epoch: its order, and the counting of what it delivers.
 
-In: a loader, which says where to begin. Out: batches, one after the other. Invariants: a pass has its own order, so that passes which
+In: an engine, which says where to begin. Out: batches, one after the other. Invariants: a pass has its own order, so that passes which
 overlap, or whose threads are still at work after the user left them, do not interfere; only the latest one moves the loader's position.
 """
 
@@ -8,37 +8,17 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 from penstock.errors import StateError, UsageError
+from penstock.feed.engine import Engine, Position
+from penstock.feed.maker import BatchMaker
 from penstock.feed.stages import StageClock, located
 from penstock.feed.stream import BatchStream
 from penstock.feed.timeline import Recording
 from penstock.order import GivenOrder, Order
 from penstock.store.process_memory import give_back_freed_memory, let_go_of_libraries
-
-if TYPE_CHECKING:
-    from penstock.feed.loader import Loader
-
-
-@dataclass(slots=True)
-class Position:
-    """Where a pass is. A loader has the position of its latest pass, or of the one to come.
-
-    Attributes:
-        epoch: of the pass.
-        delivered: batches of this rank delivered in it.
-        is_fresh: no pass has begun from here yet.
-        is_over: the pass has delivered its last batch.
-        sequence: digest of what the user's sampler gave for this epoch.
-    """
-
-    epoch: int = 0
-    delivered: int = 0
-    is_fresh: bool = True
-    is_over: bool = False
-    sequence: str | None = None
 
 
 class Epoch:
@@ -48,39 +28,44 @@ class Epoch:
     too. So asking for an iterator and leaving it changes nothing.
 
     Args:
-        loader: the loader.
+        engine: of the loader.
+        maker: makes the batches, where it is not the engine's.
     Attributes:
         stream: where its batches come from; None before it has begun.
     """
 
-    def __init__(self, loader: Loader) -> None:
-        self._loader, self._at, self._next, self._stop, self._got = loader, Position(), 0, 0, 0.0
+    def __init__(self, engine: Engine, maker: BatchMaker | None = None) -> None:
+        self._engine, self._maker = engine, maker or engine.maker
+        self._at = Position()
+        self._next = 0
+        self._stop = 0
+        self._got = 0.0
         self._asked_by: dict[str, int] = {}  # the thread that is in `__next__`
         self._has_failed = self._is_transformed = False
         self.stream: BatchStream | None = None
 
     def begin(self) -> None:
         """Begin, where the loader stands now."""
-        loader = self._loader
-        if loader._caches.fitted is not None:
+        engine, maker = self._engine, self._maker
+        if engine.caches.fitted is not None:
             let_go_of_libraries()  # pages of them that were read to load kernels
             give_back_freed_memory()
-        at, stream = loader._at, loader._running
+        at, stream = engine.at, engine.running
         self._at = at = replace(at) if at.is_fresh else Position(at.epoch + 1)
-        if stream is None or not stream.stands_at(at.epoch, at.delivered, loader):
-            with located(StageClock("order"), at.delivered * loader.num_ranks + loader.rank):  # first of all, since it may fail
+        if stream is None or not stream.stands_at(at.epoch, at.delivered, maker):
+            with located(StageClock("order"), at.delivered * engine.num_ranks + engine.rank):  # first of all, since it may fail
                 order = self._begin_order()
-            stream = BatchStream(loader, order, at.epoch, at.delivered)
+            stream = BatchStream(engine, maker, order, at.epoch, at.delivered)
         self._next, self._stop = at.delivered, stream.per_epoch
-        self._recording = Recording(at.epoch, at.delivered, len(loader))
-        loader._running = stream if loader._non_stop else None
-        loader._at = at  # at once: another thread may ask for the state
+        self._recording = Recording(at.epoch, at.delivered, len(engine))
+        engine.running = stream if engine.non_stop else None
+        engine.at = at  # at once: another thread may ask for the state
         self.stream = stream
         at.is_fresh = False  # last: who is interrupted before this begins here again
 
     def _begin_order(self) -> Order:
         """Return the order of this pass. A sampler of the user's is read here, once per pass."""
-        loader, order, at = self._loader, self._loader._maker.order, self._at
+        engine, order, at = self._engine, self._maker.order, self._at
         if not isinstance(order, GivenOrder):
             return order
         begun = order.begin()
@@ -91,14 +76,14 @@ class Epoch:
                 "epoch) to where that epoch began before the loader is made, or take shuffle=True, which needs none"
             )
         at.sequence = sequence
-        loader._num_batches = loader._count_batches(begun, loader.num_ranks)
+        engine.num_batches = engine.options.count_batches(begun, engine.num_ranks)
         return begun
 
     def __iter__(self) -> Epoch:
         return self
 
     def __len__(self) -> int:
-        return len(self._loader)
+        return len(self._engine)
 
     def __next__(self) -> Any:
         thread = threading.get_ident()
@@ -106,7 +91,7 @@ class Epoch:
             raise UsageError("another thread asks this iterator for a batch just now: let one do so, or each have a loader of its own")
         try:
             if self.stream is None:
-                with self._loader._beginning.lock:  # passes of several threads are of different epochs
+                with self._engine.beginning.lock:  # passes of several threads are of different epochs
                     self.begin()
             return self._deliver()
         except StopIteration:
@@ -126,8 +111,8 @@ class Epoch:
 
     def _deliver(self) -> Any:
         assert self.stream is not None
-        loader, delivery, waited_s = self._loader, self._loader._maker.delivery, self.stream.wait_s
-        asked = loader._batch_asked(self._got)
+        engine, delivery, waited_s = self._engine, self._maker.delivery, self.stream.wait_s
+        asked = engine.batch_asked(self._got)
         if self._has_failed or self._next >= self._stop:
             self._recording.over(self._next, asked)
             self._at.is_over |= not self._has_failed
@@ -135,19 +120,19 @@ class Epoch:
         batch, stats = next(self.stream)
         started = time.perf_counter()
         batch, self._is_transformed = delivery.hand_over(batch, stats.event), True
-        batch = loader._transformed(batch, self._next * loader.num_ranks + loader.rank)
+        batch = engine.transformed(batch, self._next * engine.num_ranks + engine.rank)
         self._is_transformed = False
-        if loader._options.pin_memory and delivery.device is None:
+        if engine.options.pin_memory and delivery.device is None:
             batch = batch.pin_memory()
         stats.stage_s["deliver"] = time.perf_counter() - started
         if stats.loan is not None:
             self.stream.last.append(stats.loan)
-        loader._stats.add(stats)
-        loader._stats.wait_s += self.stream.wait_s - waited_s
+        engine.stats.add(stats)
+        engine.stats.wait_s += self.stream.wait_s - waited_s
         self._recording.delivered(self._next, asked, started, stats.spans)
         if self._recording.has_begun:
-            loader._recording = self._recording
-        loader._huge_pages.batch_delivered()
+            engine.recording = self._recording
+        engine.huge_pages.batch_delivered()
         self._got = time.perf_counter()
         self._at.delivered = self._next = self._next + 1  # last: who is interrupted before this has not got it
         return batch

@@ -9,40 +9,36 @@ loader hears: Lightning loads the loader's own state only when it resumes in the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from torch.utils.data import Sampler
 
 from penstock.errors import UsageError
-from penstock.feed.epoch import Position
-
-if TYPE_CHECKING:
-    from penstock.feed.loader import Loader
+from penstock.feed.engine import Engine, Position
 
 
 class EpochSampler(Sampler[int]):
     """The seeds of a loader, in the order of its next pass.
 
     Args:
-        loader: the one that shuffles.
+        engine: of a loader that shuffles.
     """
 
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     def __len__(self) -> int:
-        return len(self._loader.dataset)
+        return len(self._engine.maker.seeds)
 
     def __iter__(self) -> Iterator[int]:
-        loader, at = self._loader, self._loader._at
+        maker, at = self._engine.maker, self._engine.at
         epoch = at.epoch if at.is_fresh else at.epoch + 1
-        for index in range(loader._maker.order.num_batches(loader.batch_size, False)):
-            yield from loader._maker.order.batch(epoch, index, loader.batch_size).tolist()
+        for index in range(maker.order.num_batches(maker.batch_size, False)):
+            yield from maker.order.batch(epoch, index, maker.batch_size).tolist()
 
     def set_epoch(self, epoch: int) -> None:
         """Make epoch `epoch` the next pass, unless the loader is already there or further."""
         if isinstance(epoch, bool) or not isinstance(epoch, (int, np.integer)) or epoch < 0:
             raise UsageError(f"set_epoch takes the number of an epoch, from 0 on; got {epoch!r}")
-        if epoch > self._loader._at.epoch:
-            self._loader._at = Position(int(epoch))
+        if epoch > self._engine.at.epoch:
+            self._engine.at = Position(int(epoch))

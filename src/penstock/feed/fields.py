@@ -56,7 +56,10 @@ class TensorRows:
     """
 
     def __init__(self, array: np.ndarray, name: str, dtype: torch.dtype | None = None, version: int = 0) -> None:
-        self.array, self._table, self._dtype, self._version = array, RowTable(array, name), dtype, version
+        self.array = array
+        self._table = RowTable(array, name)
+        self._dtype = dtype
+        self._version = version
         self.row_bytes = self._table.row_bytes
 
     @property

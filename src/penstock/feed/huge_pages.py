@@ -7,7 +7,6 @@ In: the arrays that batches are read from. Out: the same batches, bit for bit, i
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -25,20 +24,25 @@ AFTER_BATCHES = 8
 
 
 class HugePages:
-    """Moves maps, in a thread that ends with its work or with the loader.
+    """Moves maps, in a thread that ends with its work, or by `stop`.
 
     Args:
         arrays: returns the arrays that batches are read from, the most important first.
-        owner: the loader.
     Attributes:
         num_bytes: bytes moved so far.
         is_moving: whether the thread is at work.
     """
 
-    def __init__(self, arrays: Callable[[], Iterable[np.ndarray]], owner: object) -> None:
-        self.num_bytes, self.is_moving, self._num_batches, self._arrays = 0, False, 0, arrays
+    def __init__(self, arrays: Callable[[], Iterable[np.ndarray]]) -> None:
+        self.num_bytes = 0
+        self.is_moving = False
+        self._num_batches = 0
+        self._arrays = arrays
         self._is_over = threading.Event()
-        weakref.finalize(owner, self._is_over.set)
+
+    def stop(self) -> None:
+        """Move nothing more."""
+        self._is_over.set()
 
     def batch_delivered(self) -> None:
         """Count a batch; starts the thread at batch number `AFTER_BATCHES`."""

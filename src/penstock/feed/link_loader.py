@@ -14,10 +14,10 @@ import torch
 from torch_geometric.sampler.base import SubgraphType
 
 from penstock.errors import UsageError
-from penstock.feed.arguments import choose_subgraph
 from penstock.feed.link_arguments import choose_links, choose_negatives
 from penstock.feed.loader import Batch, Loader
 from penstock.feed.padding import Padding
+from penstock.feed.sampling_rule import SamplingRule, choose_subgraph
 from penstock.gather import Seat, TieredTable
 from penstock.order import Order
 from penstock.plan import Plan
@@ -95,15 +95,14 @@ class LinkNeighborLoader(Loader):
             raise UsageError("links have no splits by name: give those of a part (edge_label_index)")
         if isinstance(exclude_links, Iterable) and not isinstance(exclude_links, str):
             exclude_links = list(exclude_links)  # for loaders beside this one too
-        bidirectional = choose_subgraph(subgraph_type) == SubgraphType.bidirectional
+        subgraph_type = choose_subgraph(subgraph_type, directed=directed)
+        bidirectional = subgraph_type == SubgraphType.bidirectional
         how = {"exclude_positives": exclude_positives, "exclude_links": exclude_links, "bidirectional": bidirectional}
         self._choose = partial(choose_links, disjoint=disjoint, **how)
         links = {"edge_label_index": edge_label_index, "edge_label": edge_label, "edge_label_time": edge_label_time, "input_id": input_id}
         self.edge_label_index, self.neg_sampling = edge_label_index, choose_negatives(neg_sampling, neg_sampling_ratio)
-        super().__init__(
-            data,
-            num_neighbors,
-            partial(self._choose, **links, neg_sampling=self.neg_sampling),
+        rule = SamplingRule(
+            num_neighbors=num_neighbors,
             replace=replace,
             subgraph_type=subgraph_type,
             disjoint=disjoint,
@@ -111,12 +110,19 @@ class LinkNeighborLoader(Loader):
             temporal_rule=temporal_rule,
             time_attr=time_attr,
             weight_attr=weight_attr,
+            shared_draws=shared_draws,
+            walks=walks,
+            layer_wise=layer_wise,
+        )
+        super().__init__(
+            data,
+            rule,
+            partial(self._choose, **links, neg_sampling=self.neg_sampling),
             transform=transform,
             transform_sampler_output=transform_sampler_output,
             is_sorted=is_sorted,
             filter_per_worker=filter_per_worker,
             neighbor_sampler=neighbor_sampler,
-            directed=directed,
             custom_cls=custom_cls,
             seed=seed,
             order=order,
@@ -128,10 +134,7 @@ class LinkNeighborLoader(Loader):
             device=device,
             shards=shards,
             pad=pad,
-            shared_draws=shared_draws,
             non_stop=non_stop,
-            walks=walks,
-            layer_wise=layer_wise,
             **kwargs,
         )
 

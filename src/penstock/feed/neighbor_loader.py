@@ -16,6 +16,7 @@ from torch_geometric.sampler.base import SubgraphType
 from penstock.feed.arguments import choose_nodes
 from penstock.feed.loader import Batch, Loader
 from penstock.feed.padding import Padding
+from penstock.feed.sampling_rule import SamplingRule, choose_subgraph
 from penstock.gather import Seat, TieredTable
 from penstock.order import Order
 from penstock.plan import Plan
@@ -128,23 +129,28 @@ class NeighborLoader(Loader):
         **kwargs: Any,
     ) -> None:
         self.input_nodes, self.input_time, self.input_id = input_nodes, input_time, input_id
-        super().__init__(
-            data,
-            num_neighbors,
-            partial(choose_nodes, input_nodes=input_nodes, input_id=input_id, input_time=input_time),
+        rule = SamplingRule(
+            num_neighbors=num_neighbors,
             replace=replace,
-            subgraph_type=subgraph_type,
+            subgraph_type=choose_subgraph(subgraph_type, directed=directed),
             disjoint=disjoint,
             temporal_strategy=temporal_strategy,
             temporal_rule=temporal_rule,
             time_attr=time_attr,
             weight_attr=weight_attr,
+            shared_draws=shared_draws,
+            walks=walks,
+            layer_wise=layer_wise,
+        )
+        super().__init__(
+            data,
+            rule,
+            partial(choose_nodes, input_nodes=input_nodes, input_id=input_id, input_time=input_time),
             transform=transform,
             transform_sampler_output=transform_sampler_output,
             is_sorted=is_sorted,
             filter_per_worker=filter_per_worker,
             neighbor_sampler=neighbor_sampler,
-            directed=directed,
             custom_cls=custom_cls,
             seed=seed,
             split=split,
@@ -157,10 +163,7 @@ class NeighborLoader(Loader):
             device=device,
             shards=shards,
             pad=pad,
-            shared_draws=shared_draws,
             non_stop=non_stop,
-            walks=walks,
-            layer_wise=layer_wise,
             **kwargs,
         )
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from penstock.errors import UsageError, argument, did_you_mean
+from penstock.order import Order
 from penstock.plan import Plan
 
 logger = logging.getLogger("penstock")
@@ -53,6 +54,11 @@ class LoaderOptions:
     def under_way(self, *, is_read_ahead: bool) -> int:
         """Most batches in the making or waiting; `is_read_ahead`: see `Plan`."""
         return self.max_read_ahead if is_read_ahead else self.max_in_flight
+
+    def count_batches(self, order: Order, num_ranks: int) -> int:
+        """Number of batches of an epoch, over all ranks."""
+        count = order.num_batches(self.batch_size, self.drop_last)
+        return count - count % num_ranks if self.drop_last else count
 
     def ahead(self) -> LoaderOptions:
         """Return the options with at least one thread: with a device, batches are made ahead by another thread than the training's."""

@@ -56,7 +56,10 @@ class OrderedAhead(Generic[P, T]):
         skipped: Callable[[P], object] = lambda place: None,
         name: Callable[[P], Any] = lambda place: place,
     ) -> None:
-        self._making, self._places, self._workers, self._timeout_s = _Making(make, skipped, name), places, workers, timeout_s
+        self._making = _Making(make, skipped, name)
+        self._places = places
+        self._workers = workers
+        self._timeout_s = timeout_s
         self._pending: deque[tuple[P, Pending[T]]] = deque()
         self._name = name
         self._max_in_flight, self._room = max_in_flight, 1 if is_first_alone else max_in_flight
@@ -119,7 +122,10 @@ class _Making(Generic[P, T]):
     """What the threads do, without a reference to the iterator, which may be dropped. Each place begun is made or skipped, in order."""
 
     def __init__(self, make: Callable[[P], T], skipped: Callable[[P], object], name: Callable[[P], Any]) -> None:
-        self._make, self._skipped, self._name, self._is_over = make, skipped, name, False
+        self._make = make
+        self._skipped = skipped
+        self._name = name
+        self._is_over = False
 
     def make(self, place: P) -> T:
         """Make the batch, on a thread; or skip it, where nobody waits any more."""

@@ -1,8 +1,8 @@
 """The batches of a loader from one place on: the rest of one epoch, or epoch after epoch without a stop.
 
-In: a loader, an order, and where to begin. Out: batches in order, each with its counts. Invariants: what threads make ahead does not change
-what is delivered; of several streams of a loader, the latest steers its cache policies. Source of streams over many epochs: DistDGLv2 5.5,
-whose pipeline runs until the training is over, so that no epoch begins with an empty one.
+In: an engine, an order, and where to begin. Out: batches in order, each with its counts. Invariants: what threads make ahead does not
+change what is delivered; of several streams of a loader, the latest steers its cache policies. Source of streams over many epochs:
+DistDGLv2 5.5, whose pipeline runs until the training is over, so that no epoch begins with an empty one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -23,18 +23,16 @@ import torch
 from penstock.feed.assemble import Assembler
 from penstock.feed.buffers import Loan
 from penstock.feed.drawn_ahead import DrawnAhead
+from penstock.feed.engine import Engine
 from penstock.feed.fields import refuse_learned, states_of
 from penstock.feed.lookahead import LookAhead
-from penstock.feed.maker import HeldSample, Sampled, ordinary
+from penstock.feed.maker import BatchMaker, HeldSample, Sampled, ordinary
 from penstock.feed.options import LoaderOptions
 from penstock.feed.pipeline import OrderedAhead
 from penstock.feed.stats import BatchStats
 from penstock.feed.turns import Turns
 from penstock.order import Order
 from penstock.threads import Threads
-
-if TYPE_CHECKING:
-    from penstock.feed.loader import Loader
 
 T = TypeVar("T")
 
@@ -57,7 +55,8 @@ class BatchStream:
     of their own and held until the window is full.
 
     Args:
-        loader: the loader.
+        engine: of the loader.
+        maker: makes the batches.
         order: of the seeds.
         epoch, first: where to begin; `first` counts the batches of this rank.
     Attributes:
@@ -65,21 +64,20 @@ class BatchStream:
         last: memory of the batch delivered last; whoever delivers puts it there.
     """
 
-    def __init__(self, loader: Loader, order: Order, epoch: int, first: int) -> None:
-        maker, caches, num_workers = loader._maker, loader._caches, loader._options.num_workers
-        self.per_epoch = len(range(loader.rank, loader._num_batches, loader.num_ranks))
+    def __init__(self, engine: Engine, maker: BatchMaker, order: Order, epoch: int, first: int) -> None:
+        caches, num_workers = engine.caches, engine.options.num_workers
+        rank, num_ranks, num_batches = engine.rank, engine.num_ranks, engine.num_batches
+        self.per_epoch = len(range(rank, num_batches, num_ranks))
         self._place, self._pid = (epoch, first), os.getpid()
-        self._end = math.inf if loader._non_stop is True else max(epoch + 1, loader._non_stop)
-        places = partial(
-            _places, epoch, self._end, first * loader.num_ranks + loader.rank, loader.rank, loader._num_batches, loader.num_ranks
-        )
+        self._end = math.inf if engine.non_stop is True else max(epoch + 1, engine.non_stop)
+        places = partial(_places, epoch, self._end, first * num_ranks + rank, rank, num_batches, num_ranks)
         number = caches.begin()
         assembler, is_learning = Assembler(maker.source, caches, number), torch.is_grad_enabled()
         self._made_of = is_learning, states_of(assembler.node_fields, assembler.edge_fields)
         if num_workers and is_learning:
             refuse_learned([*assembler.node_fields, *assembler.edge_fields])
-        is_first_alone = not caches.window and loader._stats.num_batches == 0  # all threads share its copying, which touches new pages
-        ahead = _look_ahead(loader, order, places(), number, assembler) if caches.window else None
+        is_first_alone = not caches.window and engine.stats.num_batches == 0  # all threads share its copying, which touches new pages
+        ahead = _look_ahead(engine, maker, order, places(), number, assembler) if caches.window else None
         drawn = DrawnAhead(maker, places(), order) if maker.device_sampler is not None and ahead is None else None
         turns = Turns()
 
@@ -103,7 +101,7 @@ class BatchStream:
         self.last = last = deque[Loan](maxlen=1)
         more = (lambda: bool(last) and last[0].is_back) if caches.window else None
         how = {"is_first_alone": is_first_alone, "is_given_up": more, "skipped": lambda place: turns.skip(place.number)}
-        self._results = _run(make, places(), loader._workers, loader._options, **how)
+        self._results = _run(make, places(), engine.workers, engine.options, **how)
 
     def __next__(self) -> tuple[Any, BatchStats]:
         made = next(self._results)
@@ -111,9 +109,9 @@ class BatchStream:
         self._place = (epoch, delivered + 1) if delivered + 1 < self.per_epoch else (epoch + 1, 0)
         return made
 
-    def stands_at(self, epoch: int, first: int, loader: Loader) -> bool:
+    def stands_at(self, epoch: int, first: int, maker: BatchMaker) -> bool:
         """Whether the next batch is batch `first` of `epoch`, made as a stream that begins now would make it."""
-        made_of = torch.is_grad_enabled(), states_of(*loader._maker.source.fields())
+        made_of = torch.is_grad_enabled(), states_of(*maker.source.fields())
         return epoch < self._end and (self._place, self._pid, self._made_of) == ((epoch, first), os.getpid(), made_of)
 
     @property
@@ -135,9 +133,11 @@ def _places(epoch: int, end: float, start: int, rank: int, num_batches: int, num
         epoch, start = epoch + 1, rank
 
 
-def _look_ahead(loader: Loader, order: Order, places: Iterator[Place], number: int, assembler: Assembler) -> LookAhead[HeldSample | None]:
+def _look_ahead(
+    engine: Engine, maker: BatchMaker, order: Order, places: Iterator[Place], number: int, assembler: Assembler
+) -> LookAhead[HeldSample | None]:
     """Draw samples on threads of their own, and tell policies that look ahead what each batch of pass `number` will ask for."""
-    maker, caches = loader._maker, loader._caches
+    caches = engine.caches
 
     @torch.inference_mode(False)
     def draw(place: Place) -> Sampled:
@@ -152,7 +152,7 @@ def _look_ahead(loader: Loader, order: Order, places: Iterator[Place], number: i
         sampled.clock.spans.append(("decide", started, time.perf_counter(), threading.get_ident()))
         return maker.hold(sampled) if caches.hold == "samples" else None
 
-    return LookAhead(_run(draw, places, loader._sampling_threads, loader._sampling_options), announce, caches.window)
+    return LookAhead(_run(draw, places, engine.samplers, engine.sampling_options), announce, caches.window)
 
 
 def _run(work: Callable[[Place], T], places: Iterator[Place], workers: Threads, options: LoaderOptions, **how: Any) -> Iterator[T]:

@@ -24,23 +24,23 @@ class PlainMaker:
         maker: makes the same batches, by `BatchMaker.with_own_memory`, from the graph and fields as the user gave them.
         caches: tables of the fields that are not in arrays, by `Caches.only`.
     Attributes:
-        caches: as given.
+        maker, caches: as given.
     """
 
     def __init__(self, maker: BatchMaker, caches: Caches) -> None:
-        self.caches, self._maker = caches, maker
+        self.maker, self.caches = maker, caches
 
     def over(self, maker: BatchMaker) -> PlainMaker:
         """The same with the seeds, order and padding of another maker."""
-        other = self._maker.with_own_memory(seeds=maker.seeds, order=maker.order, padding=maker.padding)
+        other = self.maker.with_own_memory(seeds=maker.seeds, order=maker.order, padding=maker.padding)
         return PlainMaker(other, self.caches)
 
     def make(self, positions: np.ndarray, epoch: int, index: int) -> Any:
         """Make a batch of the seeds at `positions`, drawn as batch `index` of an epoch."""
         try:
-            return self._maker.make(self.caches, positions, epoch, index)
+            return self.maker.make(self.caches, positions, epoch, index)
         finally:
-            self._maker.let_go()
+            self.maker.let_go()
 
 
 def compare(batch: Any, expected: Any, place: str) -> None:

@@ -43,7 +43,10 @@ class DeviceSampler:
     def __init__(self, sampler: NeighborSampler, graph: DeviceGraph, *, is_recorded: bool = True) -> None:
         if (reason := on_cpu_only(sampler)) is not None:
             raise NotSupportedError(f"{reason}: sample on the CPU, or leave it out")
-        self.host, self.graph, self.max_programs, self._is_recorded = sampler, graph, programs_over_link(graph.device), is_recorded
+        self.host = sampler
+        self.graph = graph
+        self.max_programs = programs_over_link(graph.device)
+        self._is_recorded = is_recorded
 
     def number_edges(self, edge_type: EdgeType, positions: torch.Tensor) -> torch.Tensor:
         """Return int64[n]: the user's numbers of the edges at int64[n] `positions`."""

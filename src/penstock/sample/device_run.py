@@ -103,7 +103,11 @@ class DeviceRun:
     def __init__(
         self, sampler: DeviceSampler, room: dict[NodeType, int], link_room: dict[EdgeType, int], workspace: DeviceWorkspace
     ) -> None:
-        self.host, self.graph, self.workspace, self.room, self.link_room = sampler.host, sampler.graph, workspace, room, link_room
+        self.host = sampler.host
+        self.graph = sampler.graph
+        self.workspace = workspace
+        self.room = room
+        self.link_room = link_room
         self._max_programs = sampler.max_programs
         self.num_nodes, num_hops, most = sampler.host.graph.num_nodes, sampler.host.num_hops, sum(room.values())
         types, edge_types = list(self.num_nodes), list(self.graph.adjacency)
@@ -303,7 +307,10 @@ class DeviceRun:
 
     def _relabel(self, drawn: _Drawn, step: _Step, src: NodeType) -> None:
         """Number the neighbours of a step."""
-        table, most, known, dst = self.workspace.tables[src], drawn.neighbors.numel(), self.known[src], step.edge_type[2]
+        table = self.workspace.tables[src]
+        most = drawn.neighbors.numel()
+        known = self.known[src]
+        dst = step.edge_type[2]
         scratch = compact.make_scratch(most, self._arrived)
         self._num_bytes += drawn.neighbors.nbytes + scratch.first.nbytes + scratch.ranks.nbytes + scratch.blocks.before.nbytes
         self.needed[src] = max(self.needed[src], known + most)

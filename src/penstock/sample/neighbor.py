@@ -75,10 +75,17 @@ class NeighborSampler:
             check_layer_wise(graph, replace=replace, disjoint=disjoint, shared_draws=shared_draws)
         if walks is not None:
             walks = check_walks(graph, walks, replace=replace, induced=induced, shared_draws=shared_draws, layer_wise=layer_wise)
-        self.graph, self.walks, self.takes_last, self.shared_draws, self.layer_wise = graph, walks, takes_last, shared_draws, layer_wise
+        self.graph = graph
+        self.walks = walks
+        self.takes_last = takes_last
+        self.shared_draws = shared_draws
+        self.layer_wise = layer_wise
         self.fanouts = check_fanouts(self.sampled, num_neighbors)
         self.num_hops = len(next(iter(self.fanouts.values()), []))
-        self.replace, self.disjoint, self.induced, self.seed = replace, disjoint or self.is_temporal, induced, seed
+        self.replace = replace
+        self.disjoint = disjoint or self.is_temporal
+        self.induced = induced
+        self.seed = seed
 
     def over(self, graph: Graph) -> NeighborSampler:
         """The same sampler over the same graph, read from another place: see `penstock.sample.lists`."""
@@ -207,7 +214,10 @@ class _Run:
             self.nodes_per_hop[t].append(known.size - end[t])
 
     def _expand_edge_type(self, number: int, edge_type: EdgeType, csc: CSC, hop: int, frontier, copies, trees) -> None:
-        rows, positions, row_ptr, nodes = self.rows[edge_type], self.positions[edge_type], self.row_ptr[edge_type], self.nodes[edge_type[0]]
+        rows = self.rows[edge_type]
+        positions = self.positions[edge_type]
+        row_ptr = self.row_ptr[edge_type]
+        nodes = self.nodes[edge_type[0]]
         row_ptr.room(frontier.size)
         offsets = row_ptr.whole[row_ptr.size - 1 :]
         fanout = self.sampler.fanouts[edge_type][hop]

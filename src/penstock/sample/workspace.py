@@ -22,7 +22,10 @@ class Growing:
     __slots__ = ("_allocate", "_array", "_hints", "_name", "size")
 
     def __init__(self, name: object, dtype: type, allocate: Allocator, hints: dict[object, int]) -> None:
-        self._name, self._allocate, self._hints, self.size = name, allocate, hints, 0
+        self._name = name
+        self._allocate = allocate
+        self._hints = hints
+        self.size = 0
         self._array = allocate(hints.get(name, 0), dtype)
 
     def room(self, extra: int) -> np.ndarray:

@@ -54,7 +54,10 @@ class Evaluation:
         if config.evaluation == "auto" and not self.is_sampled:
             self.reason = "" if ranks.num_ranks > 1 else _lack_of_room(config, learner)
             self.is_sampled = ranks.num_ranks > 1 or bool(self.reason)
-        self._learner, self._ranks, self._folder, self._advance = learner, ranks, folder, advance
+        self._learner = learner
+        self._ranks = ranks
+        self._folder = folder
+        self._advance = advance
         self._num_workers = config.num_workers
         fanouts = [fanout if fanout >= 0 else _ALL for fanout in config.num_neighbors]
         of_hops = [count / config.batch_size for count in fanouts] if config.layer_wise else itertools.accumulate(fanouts, operator.mul)
@@ -72,7 +75,10 @@ class Evaluation:
 
     def rows(self, loader: NeighborLoader, nodes: np.ndarray, finish: Finish) -> np.ndarray:
         """Return what `finish` makes of the logits of nodes of the target, in their order; each process has all."""
-        data, model, ranks, done = self._learner.data, self._learner.model, self._ranks, 0
+        data = self._learner.data
+        model = self._learner.model
+        ranks = self._ranks
+        done = 0
         steps = [] if self.is_sampled else steps_of(model, data.graph, data.prepare, finish)
         total = nodes.size if self.is_sampled else num_rows(data.graph, steps, nodes.size)
 

@@ -82,7 +82,10 @@ class Learner:
     """
 
     def __init__(self, config: TrainConfig, data: TrainingData, device: torch.device, ranks: Ranks | None = None) -> None:
-        self.data, self.device, self._lr, self._ranks = data, device, config.lr, ranks or Ranks()
+        self.data = data
+        self.device = device
+        self._lr = config.lr
+        self._ranks = ranks or Ranks()
         torch.manual_seed(config.seed)
         everyones = data.divide(self._ranks) if self._ranks.num_ranks > 1 else {}
         divisions = {t: everyones[t] for t in data.without_features if t in everyones}

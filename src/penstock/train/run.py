@@ -163,7 +163,11 @@ class _Run:
         # torch counts the cores of the machine, not the share of them that a container may use
         if config.torch_threads or ranks.num_here > 1 or cores < torch.get_num_threads():
             torch.set_num_threads(config.torch_threads or cores)
-        self.config, self.store, self.folder, self.observer, self.ranks = config, store, folder, observer, ranks
+        self.config = config
+        self.store = store
+        self.folder = folder
+        self.observer = observer
+        self.ranks = ranks
         device = torch.device("cpu") if config.device == "cpu" else tensor_device(config.device)
         plan = config.plan()
         if config.order is None and plan.order == "random" and isinstance(store, PartsStore):

@@ -57,7 +57,10 @@ class SharedLayers:
         folder: Path,
         advance: Callable[[int], None],
     ) -> None:
-        self._data, self._ranks, self._device, self._advance = data, ranks, device, advance
+        self._data = data
+        self._ranks = ranks
+        self._device = device
+        self._advance = advance
         self._folder = folder if folder.is_dir() else None
         self._loading = {"plan": plan, "num_workers": num_workers, "seed": 0}
         self._divisions = data.divide(ranks)

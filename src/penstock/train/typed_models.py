@@ -48,7 +48,10 @@ class TypedGNN(nn.Module):
         heads: int,
     ) -> None:
         super().__init__()
-        self.kind, self.target, self.hidden, self.num_layers = kind, target, hidden, num_layers
+        self.kind = kind
+        self.target = target
+        self.hidden = hidden
+        self.num_layers = num_layers
         self.dropout, self.input_dropout = dropout, input_dropout
         self.inputs = nn.ModuleDict({_safe(t): make_rows(t) if width is None else nn.Linear(width, hidden) for t, width in widths.items()})
         metadata = ([_safe(t) for t in widths], [_safe_ends(e) for e in edge_types])

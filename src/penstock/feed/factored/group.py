@@ -101,7 +101,10 @@ class Group:
         self.slots.close()
         self._wake.close()
         self._waker.close()
-        self._connections, self._processes, self._ending, self._clients = {}, {}, [], []
+        self._connections = {}
+        self._processes = {}
+        self._ending = []
+        self._clients = []
 
     def _run(self) -> None:
         try:

@@ -80,7 +80,7 @@ def run_factored(
     check_counts(num_samplers, num_trainers, queue_depth, switching=switching)
     template = NeighborLoader(path_of(data), num_neighbors, input_nodes, plan=Plan(order=plan.order), **options)
     of_samplers, of_trainers = make_specs(template, num_neighbors, plan, options)
-    batches = range(template._count_batches(template._maker.order, 1 if switching else num_trainers))
+    batches = range(template.engine.options.count_batches(template.engine.maker.order, 1 if switching else num_trainers))
     group = Group(Schedule(batches, num_samplers=num_samplers, num_trainers=num_trainers, depth=queue_depth, switching=switching))
     try:
         if not switching:

@@ -57,7 +57,7 @@ class FactoredLoader(TrainerLoader):
             num_samplers = plan_samplers_beside(1, measure_times(self, options["step"]), max(1, usable_cores() - 1))
         check_counts(num_samplers, 1, queue_depth)
         of_samplers, _ = make_specs(self, num_neighbors, plan, options)
-        batches = range(self.rank, self._num_batches, self.num_ranks)
+        batches = range(self.rank, self.engine.num_batches, self.num_ranks)
         self._group = Group(Schedule(batches, num_samplers=num_samplers, num_trainers=1, depth=queue_depth))
         self.close = weakref.finalize(self, self._group.close)
         """End the samplers. Done when the loader is dropped, and at the end of the program."""

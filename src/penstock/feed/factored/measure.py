@@ -22,14 +22,14 @@ def measure_times(loader: NeighborLoader, step: Callable[[Any], object], *, num_
         step: batch -> anything: a training step, on a copy of the model.
         num_batches: batches measured, of epoch 0, repeated if it has fewer.
     """
-    maker, spent = loader._maker, [0.0, 0.0, 0.0]
+    engine, maker, spent = loader.engine, loader.engine.maker, [0.0, 0.0, 0.0]
     for number in range(num_batches + 1):
         marks = [time.perf_counter()]
-        sampled = maker.sample(0, number % loader._num_batches)
+        sampled = maker.sample(0, number % engine.num_batches)
         marks.append(time.perf_counter())
-        assembler = Assembler(maker.source, loader._caches)
+        assembler = Assembler(maker.source, engine.caches)
         batch, stats = maker.finish(assembler, sampled, maker.submit(assembler, sampled))
-        batch = loader._transformed(maker.delivery.hand_over(batch, stats.event), sampled.index)
+        batch = engine.transformed(maker.delivery.hand_over(batch, stats.event), sampled.index)
         maker.delivery.settle()
         marks.append(time.perf_counter())
         step(batch)

@@ -59,7 +59,7 @@ class LoaderSpec:
 
 def make_specs(template: NeighborLoader, num_neighbors: Any, plan: Plan, options: dict[str, Any]) -> tuple[SamplerSpec, LoaderSpec]:
     """Return (the spec of samplers, the spec of trainers) for the batches of a loader with these `options`."""
-    maker, lists = template._maker, plan_of_lists(plan)
+    maker, lists = template.engine.maker, plan_of_lists(plan)
     sampler, seeds, path = maker.sampler, maker.seeds, path_of(maker.source.store)  # type: ignore[attr-defined]
     assert isinstance(seeds, NodeSeeds)
     given = {name: value for name, value in options.items() if name not in _DECIDED}
@@ -80,7 +80,7 @@ def make_specs(template: NeighborLoader, num_neighbors: Any, plan: Plan, options
 
 def _sampler_of(spec: LoaderSpec) -> NeighborSampler:
     """Make a loader whose lists live in tiers, and return its sampler."""
-    return spec.make()._maker.sampler
+    return spec.make().engine.maker.sampler
 
 
 def plan_of_rows(plan: Plan) -> Plan:

@@ -16,7 +16,8 @@ import numpy as np
 
 from penstock.errors import NotSupportedError, PipelineError
 from penstock.feed.assemble import Assembler
-from penstock.feed.epoch import Epoch, Position
+from penstock.feed.engine import Engine, Position
+from penstock.feed.epoch import Epoch
 from penstock.feed.factored.client import Client
 from penstock.feed.maker import BatchMaker
 from penstock.feed.neighbor_loader import NeighborLoader
@@ -98,7 +99,7 @@ class TrainerLoader(_ClientLoader):
 
     def __iter__(self) -> Iterator[Any]:
         """Start the next epoch, or the rest of that of the state. A pass that is still going on ends: its batches come no more."""
-        client, local, pass_number = self._client, self._maker, 0
+        client, local, pass_number = self._client, self.engine.maker, 0
         if client is None:
             return super().__iter__()
 
@@ -110,22 +111,18 @@ class TrainerLoader(_ClientLoader):
             sample.marks = sample.marks if sample.marks and self._are_ours(client) else {}
             return sample
 
-        self._maker = receiving(local, receive)
-        try:
-            epoch = Epoch(self)
-            epoch.begin()  # at once: from here on the client is asked for samples of this pass
-        finally:
-            self._maker = local
-        if self._publishes and self._is_marked is None and (directories := self._caches.directories):
+        epoch = Epoch(self.engine, receiving(local, receive))
+        epoch.begin()  # at once: from here on the client is asked for samples of this pass
+        if self._publishes and self._is_marked is None and (directories := self.engine.caches.directories):
             self._is_marked = True
             client.publish(directories, local.sampler.graph)
-        pass_number = client.begin(self._at.epoch, self._at.delivered)
+        pass_number = client.begin(self.engine.at.epoch, self.engine.at.delivered)
         return epoch
 
     def _are_ours(self, client: Client) -> bool:
         """Whether samples are marked with slots of the caches here: of one trainer's, whose content another's need not be."""
         if self._is_marked is None:
-            ours, theirs = self._caches.directories, published(self._maker.sampler.graph, client.slots, client.slots.last)
+            ours, theirs = self.engine.caches.directories, published(self.engine.maker.sampler.graph, client.slots, client.slots.last)
             self._is_marked = ours.keys() == theirs.keys() and all(np.array_equal(ours[t], theirs[t]) for t in ours)
         return self._is_marked
 
@@ -139,7 +136,7 @@ class SwitchingLoader(_ClientLoader):
     def connect(self, client: Client, device: str | None, *, is_sampler: bool) -> None:
         """Do what a client says from now on. `device`: where this seat samples."""
         self._client, self._is_sampler = client, is_sampler
-        self._draw = SampleMaker(self._maker.batches, device)
+        self._draw = SampleMaker(self.engine.maker.batches, device)
 
     def state_dict(self) -> dict[str, Any]:
         """There is none: what a process has had is a matter of time."""
@@ -153,20 +150,23 @@ class SwitchingLoader(_ClientLoader):
         """Start the next epoch."""
         if self._client is None:
             return super().__iter__()
-        self._at = Position(self._at.epoch + (not self._at.is_fresh), is_fresh=False)
-        return _SwitchingPass(self, self._client)
+        at = self.engine.at
+        self.engine.at = Position(at.epoch + (not at.is_fresh), is_fresh=False)
+        return _SwitchingPass(self.engine, self._client, self._draw, is_sampler=self._is_sampler)
 
 
 class _SwitchingPass:
     """One pass of a seat. A trainer has its next batch made while it trains; a sampler looks for one when it is asked."""
 
-    def __init__(self, loader: SwitchingLoader, client: Client) -> None:
-        self._loader, self._client, self._received = loader, client, dict[int, Sample]()
-        caches = loader._caches
-        self._assembler = Assembler(loader._maker.source, caches, caches.begin())
-        self._maker = receiving(loader._maker, self._take)
-        self._number = client.begin(loader._at.epoch, loader._at.delivered)
-        self._ahead = None if loader._is_sampler else ThreadPoolExecutor(1, thread_name_prefix="penstock")
+    def __init__(self, engine: Engine, client: Client, draw: SampleMaker, *, is_sampler: bool) -> None:
+        self._engine = engine
+        self._client = client
+        self._draw = draw
+        self._received = dict[int, Sample]()
+        self._assembler = Assembler(engine.maker.source, engine.caches, engine.caches.begin())
+        self._maker = receiving(engine.maker, self._take)
+        self._number = client.begin(engine.at.epoch, engine.at.delivered)
+        self._ahead = None if is_sampler else ThreadPoolExecutor(1, thread_name_prefix="penstock")
         self._next: Future[Any] | None = None
         self._got = self._train_s = 0.0
 
@@ -174,7 +174,7 @@ class _SwitchingPass:
         return self
 
     def __next__(self) -> Any:
-        asked = self._loader._batch_asked(self._got)
+        asked = self._engine.batch_asked(self._got)
         self._train_s = asked - self._got if self._got else 0.0
         if self._ahead is None:
             found = self._make()
@@ -185,9 +185,8 @@ class _SwitchingPass:
             self._got = 0.0
             raise StopIteration
         batch, stats, index = found
-        loader = self._loader
-        batch = loader._transformed(loader._maker.delivery.hand_over(batch, stats.event), index)
-        loader._stats.add(stats)
+        batch = self._engine.transformed(self._maker.delivery.hand_over(batch, stats.event), index)
+        self._engine.stats.add(stats)
         self._got = time.perf_counter()
         return batch
 
@@ -201,7 +200,7 @@ class _SwitchingPass:
             told = client.ask(self._number, -1, self._train_s)
             self._train_s = 0.0
             if isinstance(told, Do):
-                client.done(*self._loader._draw.run(told.job, client.slots))
+                client.done(*self._draw.run(told.job, client.slots))
             elif isinstance(told, Over):
                 return None
             else:

@@ -237,7 +237,10 @@ class _Run:
 
     def needs(self, way: Way) -> Needs:
         """What it takes beside its caches."""
-        plan, graph, use, batch = self.plan, self.graph, self.use, self.batch
+        plan = self.plan
+        graph = self.graph
+        use = self.use
+        batch = self.batch
         is_drawn_here = use is None or not use.is_drawing
         num_readers = readers_of(plan, way.num_threads, way.in_flight)
         needs = Needs(
@@ -315,7 +318,10 @@ def measure_step(
     with letting_freed_memory_go():
         fixed = peak_growth(partial(step, few))  # such as gradients of rows that are learnt
     margin = KEPT_MARGIN if is_kept else MARGIN
-    num_few, whole, grown, many = int(few.num_nodes), sum(profile.num_nodes.values()), 0, 0
+    num_few = int(few.num_nodes)
+    whole = sum(profile.num_nodes.values())
+    grown = 0
+    many = 0
     sizes = sorted({max(1, int(share * positions.size)) for share in shares})
     for size in told(sizes, "parts of a batch that a step was tried on:", len(sizes)):
         batch = maker.make(caches, positions[:size], 0, 0)

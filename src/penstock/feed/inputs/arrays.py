@@ -56,7 +56,10 @@ class ArrayInput(Input):
         packed_in: Store | None = None,
     ) -> None:
         self.graph, self._node_arrays, self._edge_arrays = graph, node_arrays, edge_arrays or {}
-        self._split, self._is_bfloat16, self.is_mapped, self._packed_in = split, is_bfloat16, is_mapped, packed_in
+        self._split = split
+        self._is_bfloat16 = is_bfloat16
+        self.is_mapped = is_mapped
+        self._packed_in = packed_in
 
     def part(self, name: str, node_type: NodeType | None) -> np.ndarray:
         """Nodes of a part of the split."""

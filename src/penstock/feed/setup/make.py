@@ -1,95 +1,73 @@
-"""What a loader is made of: the maker of its batches, and the tables and lists that they are made from.
+"""What a loader is made of: the maker of its batches, the tables and lists that they are made from, and the engine that runs both.
 
-In: the arguments of a loader, checked. Out: a `BatchMaker` and `Caches`.
+In: the arguments of a loader, checked. Out: a `BatchMaker`, and an `Engine`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
-from torch_geometric.sampler.base import SubgraphType
 
-from penstock.errors import UsageError
-from penstock.feed.arguments import Choose, as_fanouts, check_walked, choose_order
+from penstock.feed.arguments import Choose, check_walked, choose_order
 from penstock.feed.caches import Caches
+from penstock.feed.engine import Engine
 from penstock.feed.fields import states_of
-from penstock.feed.fit import Fitted, device_use, fit_memory
+from penstock.feed.fit import Fitted, check_room, device_use, fit_memory, read_apart
+from penstock.feed.fit.memory import Bound
+from penstock.feed.huge_pages import HugePages, read_at_random
 from penstock.feed.inputs import Input
 from penstock.feed.maker import BatchMaker
-from penstock.feed.options import LoaderOptions
+from penstock.feed.options import LoaderOptions, samples_ahead
+from penstock.feed.sampling_rule import SamplingRule
 from penstock.feed.setup.bottoms import Access
 from penstock.feed.setup.choices import make_caches, workload_of
-from penstock.feed.setup.drawing import Drawing, Placement
+from penstock.feed.setup.device_cache import CacheToCome
+from penstock.feed.setup.drawing import Drawing, Placement, choose_drawing
+from penstock.feed.verify import PlainMaker
 from penstock.gather import Seat, ShardedCache, ShardGroup, TieredTable, open_shards
 from penstock.order import Order
 from penstock.plan import Plan
-from penstock.sample import NeighborSampler
-from penstock.sample.times import check_times
-from penstock.sample.walks import Walks
-from penstock.store.process_memory import give_back_freed_memory
+from penstock.store.process_memory import free_in_container, give_back_freed_memory, processes_here
+from penstock.threads import Threads
 
 
 def make_maker(
     source: Input,
-    num_neighbors: Any,
+    rule: SamplingRule,
     choose: Choose,
     plan: Plan,
     options: LoaderOptions,
     *,
     order: Order | str | None,
-    subgraph_type: SubgraphType,
-    replace: bool,
-    disjoint: bool,
-    weight_attr: str | None,
-    time_attr: str | None,
-    takes_last: bool,
-    is_strict: bool,
-    shared_draws: int,
-    walks: Walks | None,
-    layer_wise: bool,
     seed: int,
     **others: Any,
 ) -> BatchMaker:
     """Make what decides the batches: the seeds (by `choose`), their order, and the sampler. `others`: attributes of the `BatchMaker`."""
     source.fields()  # refuses what does not fit the graph now rather than at the first batch
-    if time_attr is not None and not isinstance(time_attr, str):
-        raise UsageError(f"time_attr must be the name of an attribute, got {type(time_attr).__name__}")
-    times = None if time_attr is None else dataclasses.replace(source.times(time_attr), is_strict=is_strict)
-    if times is not None:
-        check_times(source.graph, times)
+    times = rule.times(source)
     seeds = choose(source, times)
-    graph = source.graph if weight_attr is None else source.weighted(weight_attr)
-    sampler = NeighborSampler(
-        graph if times is None else source.timed(graph, times),
-        as_fanouts(num_neighbors, source.graph.edge_types),
-        replace=replace,
-        disjoint=disjoint or times is not None,
-        induced=subgraph_type == SubgraphType.induced,
-        takes_last=takes_last,
-        shared_draws=shared_draws,
-        walks=walks,
-        layer_wise=layer_wise,
-        seed=seed,
-    )
-    if walks is not None:
-        check_walked(sampler, seeds, subgraph_type, others)
+    sampler = rule.sampler(source, times, seed)
+    if rule.walks is not None:
+        check_walked(sampler, seeds, rule.subgraph_type, others)
     return BatchMaker(
         source=source,
         seeds=seeds,
         order=choose_order(order or (plan.order if options.shuffle else None), options, source, seeds, seed),
         sampler=sampler,
         batch_size=options.batch_size,
-        subgraph_type=subgraph_type,
+        subgraph_type=rule.subgraph_type,
         times=None if times is None else dataclasses.replace(times, of_edges={}),
         **others,
     )
 
 
 @torch.inference_mode(False)  # a loader that is made in that mode may be used outside it
-def fill_caches(
+def _fill_caches(
     plan: Plan,
     maker: BatchMaker,
     options: LoaderOptions,
@@ -155,3 +133,83 @@ def fill_caches(
     if plan.host_memory is not None:
         give_back_freed_memory()
     return caches
+
+
+def make_engine(
+    plan: Plan,
+    maker: BatchMaker,
+    options: LoaderOptions,
+    *,
+    tables: Mapping[Any, TieredTable] | None,
+    step: Callable[[Any], object] | None,
+    shards: Seat | None,
+    num_ranks: int,
+    **others: Any,
+) -> Engine:
+    """Put rows and lists where a plan wants them, and make what passes work with.
+
+    Args:
+        plan, maker, options, step: see `_fill_caches`.
+        tables: the user's, by node or edge type; the input has more.
+        shards: seat of this rank, where ranks share what is kept on their devices.
+        num_ranks: of the loader.
+        others: attributes of the `Engine`.
+    """
+    tables = {**maker.source.tables(), **(tables or {})}
+    drawing = choose_drawing(plan, maker)
+    plain = maker.with_own_memory(transform=None)  # before anything is put elsewhere
+    caches = _fill_caches(plan, maker, options, drawing, tables, step, shards)
+    plain_maker = PlainMaker(plain, caches.only(tables))
+    cache_to_come = CacheToCome(plan, maker, caches) if plan.is_device_cache_found else None
+    options, bound = _fit_to_memory(plan, maker, plain_maker, caches, options, step, num_ranks)
+    may_move = plan.huge_pages and plan.host_memory is None and bound is None
+    engine = Engine(
+        maker=maker,
+        plain_maker=plain_maker,
+        caches=caches,
+        sampled_by=drawing.why,
+        options=options,
+        sampling_options=dataclasses.replace(options, max_in_flight=max(1, samples_ahead(plan, options.num_workers))),
+        workers=Threads(options.num_workers, "penstock"),
+        samplers=Threads(options.num_workers, "penstock"),
+        bound=bound,
+        cache_to_come=cache_to_come,
+        huge_pages=HugePages(partial(read_at_random, plan, maker) if may_move else tuple),
+        num_ranks=num_ranks,
+        **others,
+    )
+    weakref.finalize(engine, engine.huge_pages.stop)
+    return engine
+
+
+def _fit_to_memory(
+    plan: Plan,
+    maker: BatchMaker,
+    plain_maker: PlainMaker,
+    caches: Caches,
+    options: LoaderOptions,
+    step: Callable[[Any], object] | None,
+    num_ranks: int,
+) -> tuple[LoaderOptions, Bound | None]:
+    """Settle how many threads and batches in flight there are. Returns (the options, what keeps the process within its memory or None).
+
+    A plan's budget has settled both. Without one, in a container, `step` is tried on batches of `plain_maker`, to see that both fit.
+    """
+    if caches.fitted is not None:
+        settled = {"num_workers": caches.fitted.num_workers, "max_in_flight": caches.fitted.max_in_flight}
+        return dataclasses.replace(options, **settled), caches.fitted.bound
+    options = dataclasses.replace(options, max_in_flight=options.under_way(is_read_ahead=plan.is_read_ahead))
+    if maker.delivery.device is not None:
+        return options, None
+    if step is None:
+        if (left := free_in_container()) is not None:
+            read_apart(read_at_random(plan, maker), left)
+        return options, None
+    tried = dataclasses.replace(plain_maker.maker, transform=maker.transform)
+    room = check_room(
+        tried, plain_maker.caches, caches, plan, num_threads=options.num_workers, max_in_flight=options.max_in_flight,
+        step=step, num_here=processes_here(num_ranks), files=read_at_random(plan, maker),
+    )  # fmt: skip
+    if room is None:
+        return options, None
+    return dataclasses.replace(options, num_workers=room.num_workers, max_in_flight=room.max_in_flight), room.bound

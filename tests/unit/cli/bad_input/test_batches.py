@@ -416,7 +416,7 @@ def test_epochs_without_a_stop():
     for value in (0, -1, 2.5, "yes", None):
         assert f"got {value!r}" in load(non_stop=value)
     for value in (np.True_, np.int64(3)):
-        assert NeighborLoader(make_data(), [2], non_stop=value)._non_stop == value
+        assert NeighborLoader(make_data(), [2], non_stop=value).engine.non_stop == value
     refused(NotSupportedError, check_plan, penstock.Plan(), {"non_stop": True})
     assert "a sampler says what is in it" in load(non_stop=True, sampler=[1, 2])
 
