@@ -12,7 +12,7 @@ import penstock
 from penstock.feed import Layer, layers
 from penstock.feed.layers import has_weights as says_weights
 from penstock.kernels import _triton
-from penstock.train import convs
+from penstock.train import attention, convs
 from penstock.train.models import GNN
 from penstock.train.rows import LearntRows
 from tests.train.stores import make_data
@@ -71,7 +71,7 @@ def test_gradients_are_those_of_pygs_layers(kind, has_weights, device):
 @pytest.mark.parametrize(("heads", "size"), [(1, (9, 6)), (2, (9, 6)), (2, None)])
 def test_attention_is_that_of_pygs_layer(heads, size, device, monkeypatch):
     """Over edges some of which are self-loops, some twice, and destinations without any; gradients of some edges at a time."""
-    monkeypatch.setattr(convs, "_PIECE_BYTES", 100)
+    monkeypatch.setattr(attention, "_PIECE_BYTES", 100)
     where, random = _triton.tensor_device(device), np.random.default_rng()
     edge_index = torch.from_numpy(np.stack([random.integers(0, 9, 40), random.integers(0, 5, 40)])).to(where)
     edge_index[:, :3] = torch.tensor([2, 2, 4])

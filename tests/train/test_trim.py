@@ -1,6 +1,7 @@
 """A trimmed model gives what it gave before, for the rows that count, with its gradients."""
 
 import copy
+from functools import partial
 
 import numpy as np
 import pytest
@@ -168,10 +169,64 @@ class Typed(nn.Module):
         return x_dict
 
 
+class Attentive(nn.Module):
+    """Three layers of HGT."""
+
+    def __init__(self, data, make=pyg.HGTConv, sizes=(WIDTH, WIDTH, WIDTH)):
+        super().__init__()
+        self.layers = nn.ModuleList(make(size, WIDTH, data.metadata(), heads=2) for size in sizes)
+
+    def forward(self, x_dict, edge_index_dict):
+        for layer in self.layers:
+            x_dict = layer(x_dict, edge_index_dict)
+        return x_dict
+
+
+class MyHGTConv(pyg.HGTConv):
+    """A layer of one's own."""
+
+
+def halved(data):
+    """Somebody changes what is sent."""
+    model = Attentive(data)
+    for layer in model.layers:
+        layer.register_message_forward_hook(lambda conv, given, sent: sent / 2)
+    return model
+
+
+MODELS = {
+    "HeteroConv": lambda data: Typed(),
+    "to_hetero": lambda data: pyg.to_hetero(pyg.GraphSAGE(WIDTH, WIDTH, 3), data.metadata()),
+    "hgt": Attentive,
+    "hgt, hooks": halved,
+    "hgt, mine": partial(Attentive, make=MyHGTConv),
+    "hgt, lazy": partial(Attentive, sizes=(-1, WIDTH, -1)),
+}
+
+
 @pytest.mark.parametrize("num_nodes", [(12, 4, 3), (12, 200, 3), (200, 60, 3), (200, 1, 90)])
-@pytest.mark.parametrize("is_made", [False, True], ids=["HeteroConv", "to_hetero"])
-def test_typed_graphs(num_nodes, is_made):
+@pytest.mark.parametrize("kind", MODELS)
+def test_typed_graphs(num_nodes, kind):
     """Some of whose types have no more nodes after a hop or two, or none before that."""
+    data = typed_data(num_nodes)
+    random = np.random.default_rng()
+    loader = penstock.NeighborLoader(data, [3, 2, 2], input_nodes="a", batch_size=5, shuffle=True, seed=int(random.integers(1 << 30)))
+    batches = list(loader)
+    model = MODELS[kind](data).double()
+    if "lazy" in kind:
+        other = copy.deepcopy(model)
+        model(batches[0].x_dict, batches[0].edge_index_dict)
+        penstock.trim(other)(batches[0].x_dict, batches[0].edge_index_dict)
+        other.load_state_dict(model.state_dict())
+    whole = [typed_results(model, batch) for batch in batches]
+    model = other if "lazy" in kind else penstock.trim(model, also=[MyHGTConv])
+    for batch, wanted in zip(batches, whole, strict=True):
+        assert_alike(typed_results(model, batch), wanted)
+    assert len(model(batches[0].x_dict, batches[0].edge_index_dict)["a"]) < batches[0]["a"].num_nodes or num_nodes[0] < 20
+
+
+def typed_data(num_nodes):
+    """A graph of three types, with so many nodes."""
     random = np.random.default_rng()
     data = HeteroData()
     for node_type, count in zip("abc", num_nodes, strict=True):
@@ -179,14 +234,7 @@ def test_typed_graphs(num_nodes, is_made):
     for edge_type, count in zip(TYPES, (90, 300, 400, 100, 20), strict=True):
         ends = [random.integers(0, data[edge_type[at]].num_nodes, count) for at in (0, 2)]
         data[edge_type].edge_index = torch.from_numpy(np.stack(ends))
-    loader = penstock.NeighborLoader(data, [3, 2, 2], input_nodes="a", batch_size=5, shuffle=True, seed=int(random.integers(1 << 30)))
-    batches = list(loader)
-    model = pyg.to_hetero(pyg.GraphSAGE(WIDTH, WIDTH, 3), data.metadata()).double() if is_made else Typed().double()
-    whole = [typed_results(model, batch) for batch in batches]
-    penstock.trim(model)
-    for batch, wanted in zip(batches, whole, strict=True):
-        assert_alike(typed_results(model, batch), wanted)
-    assert len(model(batches[0].x_dict, batches[0].edge_index_dict)["a"]) < batches[0]["a"].num_nodes or num_nodes[0] < 20
+    return data
 
 
 def typed_results(model, batch):
@@ -254,6 +302,22 @@ def test_gradients_of_gradients(case):
     penstock.trim(model)
     for conv in model.convs:
         conv.fuse &= conv.aggr != "mean"  # torch has no second gradients of its means, and says so
+    assert_alike(second(), whole)
+
+
+def test_gradients_of_gradients_of_hgt():
+    data = typed_data((200, 60, 30))
+    (batch, *_) = penstock.NeighborLoader(data, [3, 2, 2], input_nodes="a", batch_size=5, shuffle=True)
+    model = Attentive(data).double()
+
+    def second():
+        rows = {t: x.clone().requires_grad_() for t, x in batch.x_dict.items()}
+        out = model(rows, batch.edge_index_dict)["a"][:5].square().sum()
+        of_rows = torch.autograd.grad(out, list(rows.values()), create_graph=True)
+        return torch.autograd.grad(sum(each.square().sum() for each in of_rows), list(model.parameters()), materialize_grads=True)
+
+    whole = second()
+    penstock.trim(model)
     assert_alike(second(), whole)
 
 

@@ -2,9 +2,8 @@
 
 In: `Layer.adj_t()`, for attention `Layer.edge_index`, and rows of its sources. Out: what PyG's layers give. torch's product of a CSR matrix
 transposes it in the backward pass, and copies a number to the device for that, out of ordinary memory: who asks then waits for all that was
-asked before (`sparse_compressed_to_flipped`). Here gradients go along the edges, and there is no transpose. PyG's attention leaves out the
-self-loops that are there, and waits to hear how many are left; here they stay, and have no weight. PyG's HGT looks up how many rows each
-relation has, which follows from their shapes.
+asked before (`sparse_compressed_to_flipped`). Here gradients go along the edges, and there is no transpose. Layers of attention are in
+`train/attention.py`.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, GINConv, HGTConv, Linear, SAGEConv
 from torch_geometric.typing import Adj, OptPairTensor
-from torch_geometric.utils import softmax, spmm
+from torch_geometric.utils import spmm
 
 from penstock.feed.layers import Layer, has_weights
-
-_PIECE_BYTES = 4 << 20
+from penstock.records import EdgeType, NodeType
+from penstock.train.attention import attention, typed_attention
 
 
 class Sage(SAGEConv):
@@ -66,23 +65,11 @@ class Gat(GATConv):
 class Hgt(HGTConv):
     """PyG's HGTConv, relations in any order."""
 
-    def _construct_src_node_feat(
-        self, k_dict: dict[str, Tensor], v_dict: dict[str, Tensor], edge_index_dict: dict[Any, Adj]
-    ) -> tuple[Tensor, Tensor, dict[Any, int]]:
-        """Keys and values float[n, heads, width] of the sources of each relation, by its own maps, and where they begin."""
-        weights = [each.weight.unflatten(0, (self.heads, len(self.edge_types))) for each in (self.k_rel, self.v_rel)]
-        rows, offset, count = ([], []), {}, 0
-        for edge_type in edge_index_dict:
-            number, offset[edge_type] = self.edge_types_map[edge_type], count
-            for mapped, given, weight in zip(rows, (k_dict[edge_type[0]], v_dict[edge_type[0]]), weights, strict=True):
-                mapped.append(torch.einsum("nhd,hde->nhe", given, weight[:, number]))
-            count += rows[0][-1].size(0)
-        return torch.cat(rows[0]), torch.cat(rows[1]), offset
-
-
-def is_transformed() -> bool:
-    """Whether gradients are taken by `torch.func`, which knows neither sparse matrices nor functions with gradients of their own."""
-    return torch._C._are_functorch_transforms_active()
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, x_dict: dict[NodeType, Tensor], edge_index_dict: dict[EdgeType, Tensor], num_dst: dict[NodeType, int] | None = None
+    ) -> dict[NodeType, Tensor]:
+        """Attention over int64[2, num_edges] of each relation; num_dst: the destinations, if they are fewer than the rows of their type."""
+        return typed_attention(self, x_dict, edge_index_dict, num_dst)
 
 
 def mapped_sums(conv: GCNConv, x: Tensor, sums: Callable[[Tensor], Tensor]) -> Tensor:
@@ -95,89 +82,6 @@ def mapped_sums(conv: GCNConv, x: Tensor, sums: Callable[[Tensor], Tensor]) -> T
     is_linear = type(lin) in (Linear, nn.Linear) and lin.bias is None and not (lin._forward_hooks or lin._forward_pre_hooks)
     out = lin(sums(x)) if is_linear and conv.in_channels <= 2 * conv.out_channels else sums(lin(x))
     return out if conv.bias is None else out + conv.bias
-
-
-def attention(conv: GATConv, x: Tensor | tuple[Tensor, Tensor], edge_index: Tensor, size: tuple[int, int]) -> Tensor:
-    """A layer of GAT without features of edges: shares of the sources of each destination, and sums by these.
-
-    PyG's leaves out the self-loops that are there, and waits to hear how many are left; here they stay, and their share is none.
-
-    Args:
-        x: of the sources, of which the first are the destinations; or of both.
-        edge_index: int64[2, num_edges].
-        size: (sources, destinations).
-    """
-    of_src, of_dst = (conv.lin_src, conv.lin_dst) if conv.lin is None else (conv.lin, conv.lin)
-    assert of_src is not None
-    assert of_dst is not None
-    x_src, x_dst = (x, x[: size[1]]) if isinstance(x, Tensor) else x
-    src = of_src(x_src).view(-1, conv.heads, conv.out_channels)
-    is_mapped = isinstance(x, Tensor) and conv.lin is not None
-    dst = src[: size[1]] if is_mapped else of_dst(x_dst).view(-1, conv.heads, conv.out_channels)
-    is_loop = None
-    if conv.add_self_loops:
-        loops = torch.arange(min(size), device=edge_index.device).expand(2, -1)
-        is_loop = F.pad(edge_index[0] == edge_index[1], (0, loops.size(1))).unsqueeze(1)
-        edge_index = torch.cat([edge_index, loops], dim=1)
-    sources, targets = edge_index
-    of_sources, of_targets = _by_head(src, conv.att_src), _by_head(dst, conv.att_dst)
-    alpha = F.leaky_relu(of_sources.index_select(0, sources) + of_targets.index_select(0, targets), conv.negative_slope)
-    alpha = alpha if is_loop is None else alpha.masked_fill(is_loop, -torch.inf)
-    alpha = F.dropout(softmax(alpha, targets, num_nodes=size[1]), conv.dropout, conv.training)
-    has_product = src.dtype in (torch.float32, torch.float64) and src.dtype == alpha.dtype
-    if src.device.type == "cpu" and has_product and not (torch.compiler.is_compiling() or is_transformed()):
-        out = _Attended.apply(src, alpha, edge_index, size[1])
-    else:
-        out = conv.propagate(edge_index, x=(src, dst), alpha=alpha, size=size)
-    out = out.flatten(1) if conv.concat else out.mean(dim=1)
-    out = out if conv.res is None else out + conv.res(x_dst)
-    return out if conv.bias is None else out + conv.bias
-
-
-def _by_head(rows: Tensor, by: Tensor) -> Tensor:
-    """float[n, heads]: products of float[n, heads, width] with float[1, heads, width]."""
-    if rows.device.type == "cpu":  # what is to be added up would be put into memory as a whole; to launch blocks takes a device longer
-        return F.linear(rows.flatten(1), torch.block_diag(*by[0].unsqueeze(1)))
-    return (rows * by).sum(-1)
-
-
-class _Attended(torch.autograd.Function):
-    """float[num_dst, heads, width]: sums of the rows of sources float[num_src, heads, width], by alpha float[num_edges, heads].
-
-    No row for each edge is put into memory, of which pages would cost more than the sums: heads are products of sparse matrices, and
-    gradients of alpha are computed some edges at a time.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, alpha: Tensor, edge_index: Tensor, num_dst: int) -> Tensor:
-        ctx.save_for_backward(x, alpha, edge_index)
-        return _sums_by_head(x, alpha, edge_index, num_dst)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        (x, alpha, edge_index), of_out = ctx.saved_tensors, gradients[0].contiguous()
-        if torch.is_grad_enabled():  # with gradients of their own: torch's `once_differentiable` leaves some out in silence
-            sources, targets = edge_index
-            messages = of_out.index_select(0, targets)
-            of_x = torch.zeros_like(x).index_add(0, sources, messages * alpha.unsqueeze(-1))
-            return of_x, (messages * x.index_select(0, sources)).sum(-1), None, None
-        of_alpha, step = torch.empty_like(alpha), max(_PIECE_BYTES // (x[:1].nbytes or 1), 1)
-        for first in range(0, len(alpha), step):
-            sources, targets = edge_index[:, first : first + step]
-            products = of_out.index_select(0, targets).mul_(x.index_select(0, sources))
-            torch.sum(products, dim=-1, out=of_alpha[first : first + step])
-        return _sums_by_head(of_out, alpha, edge_index.flip(0), x.size(0)), of_alpha, None, None
-
-
-def _sums_by_head(x: Tensor, alpha: Tensor, edge_index: Tensor, num_dst: int) -> Tensor:
-    sources, targets = edge_index.to(torch.int32)  # as the product reads them
-    targets, order = targets.sort(stable=True)
-    row_ptr, sources = torch._convert_indices_from_coo_to_csr(targets, num_dst, out_int32=True), sources[order]  # pyright: ignore[reportPrivateImportUsage]
-    layer = Layer(x.size(0), num_dst, row_ptr, sources, edge_index, None)
-    out = x.new_empty(num_dst, *x.shape[1:])
-    for head, weights in enumerate(alpha.index_select(0, order).t().contiguous()):
-        torch.addmm(out[:, head], layer.adj_t(weights), x[:, head], beta=0, out=out[:, head])
-    return out
 
 
 def product(adj_t: Any, x: Tensor) -> Tensor:

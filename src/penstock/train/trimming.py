@@ -11,7 +11,7 @@ nodes known one hop earlier. Edges that no loader made, a whole graph's for inst
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from inspect import Parameter, Signature, signature
@@ -24,7 +24,9 @@ from torch_geometric import nn as pyg
 from penstock.errors import NotSupportedError, UsageError
 from penstock.feed.layers import Hops, Layer, has_weights, hops_of
 from penstock.inference.pyg_models import is_of_one_row
-from penstock.train.convs import attention, counts, is_transformed, mapped_sums, means, product
+from penstock.records import EdgeType, NodeType
+from penstock.train.attention import attention, is_transformed, typed_attention
+from penstock.train.convs import counts, mapped_sums, means, product
 
 logger = logging.getLogger("penstock")
 
@@ -40,7 +42,7 @@ OF_PAIRS = (
 OF_ROWS = (pyg.PNAConv, pyg.AGNNConv, pyg.ClusterGCNConv)
 """Layers that compute all rows that they are given, of which some are dropped."""
 
-KNOWN = (*OF_PRODUCTS, *OF_PAIRS, *OF_ROWS, pyg.GCNConv)
+KNOWN = (*OF_PRODUCTS, *OF_PAIRS, *OF_ROWS, pyg.GCNConv, pyg.HGTConv)
 
 OF_EDGES = ("edge_weight", "edge_attr", "edge_type")
 """Arguments of layers that have a value or row for each edge."""
@@ -56,6 +58,9 @@ PADDED = (
     pyg.aggr.PatchTransformerAggregation,
 )
 """Aggregations by which a row depends on the longest list of all rows."""
+
+BY_ALL_ROWS = (pyg.HANConv,)
+"""Layers that take means over all rows of a type."""
 
 HOOKS = ("propagate", "message", "aggregate", "message_and_aggregate", "edge_update")
 
@@ -75,8 +80,8 @@ def trim(model: Model, also: Collection[type[pyg.MessagePassing]] = ()) -> Model
 
     Args:
         model: of PyG's layers, also in `HeteroConv` or made by `to_hetero`; rows of several layers may be joined by `JumpingKnowledge`.
-        also: classes of further layers that take (x, edge_index, ...) and whose every row depends only on that node and its in-neighbours,
-            and not on how many neighbours these have.
+        also: classes of further layers that take (x, edge_index, ...), or (x_dict, edge_index_dict, ...), and whose every row depends only
+            on that node and its in-neighbours, and not on how many neighbours these have.
     Raises:
         UsageError: the model has no layer of PyG's.
         NotSupportedError: a layer needs more than the rows of in-neighbours, or may; or a norm is over all rows.
@@ -94,7 +99,8 @@ def trim(model: Model, also: Collection[type[pyg.MessagePassing]] = ()) -> Model
     talk = _Talk()
     for conv in convs:
         if "forward" not in vars(conv):
-            conv.forward = _Trimmed(conv, type(conv), _signature(type(conv)), talk)
+            of_class = _signature(type(conv))
+            conv.forward = (_Trimmed if "x" in of_class.parameters else _TrimmedOfTypes)(conv, type(conv), of_class, talk)
             conv.register_forward_pre_hook(_name_part, with_kwargs=True)
             if type(conv) in OF_PRODUCTS:
                 conv.message_and_aggregate = _Aggregated(conv, type(conv))  # pyright: ignore[reportAttributeAccessIssue]
@@ -111,8 +117,13 @@ def _check(conv: Any, also: Collection[type]) -> None:
     name = type(conv).__name__
     if type(conv) not in KNOWN and isinstance(conv, BY_SOURCES):
         raise NotSupportedError(f"{name} needs degrees of its neighbours, or several hops, which a trimmed layer does not see")
-    if not {"x", "edge_index"} <= set(_signature(type(conv)).parameters):
-        raise NotSupportedError(f"{name} takes no x and edge_index: a trimmed layer knows where it is by these")
+    if isinstance(conv, BY_ALL_ROWS):
+        raise NotSupportedError(f"{name} takes means over all rows of a type, of which a trimmed model has fewer")
+    parameters = _signature(type(conv)).parameters.keys()
+    if not ({"x", "edge_index"} <= parameters or {"x_dict", "edge_index_dict"} <= parameters):
+        raise NotSupportedError(
+            f"{name} takes no x and edge_index, nor x_dict and edge_index_dict: a trimmed layer knows where it is by these"
+        )
     if type(conv) not in (*KNOWN, *also):
         raise NotSupportedError(
             f"{name} is not known to give a node's row from its in-neighbours' rows alone; if it does, whatever their degrees, say so: "
@@ -198,7 +209,7 @@ class _Trimmed(_Forward):
         conv, of_class = kwargs.pop(_PART, self.conv), self.kind.forward
         if torch._C._get_tracing_state() is not None:  # by torch.jit: for any edges
             return of_class(conv, *args, **kwargs)
-        more = self._bound(args, kwargs)
+        more = _bound(self.signature, args, kwargs)
         x, edge_index = more.pop("x"), more.pop("edge_index")
         rows = x if isinstance(x, (tuple, list)) else (x, x)
         is_seen = isinstance(edge_index, Tensor) and all(isinstance(each, Tensor) for each in rows) and not conv.explain
@@ -230,13 +241,53 @@ class _Trimmed(_Forward):
                 return of_class(conv, pair, layer.adj_t(values))
         return of_class(conv, pair, layer.edge_index, **more)
 
-    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Arguments of the layer's `forward` by their names."""
-        given = dict(self.signature.bind(*args, **kwargs).arguments)
-        for name, parameter in self.signature.parameters.items():
-            if parameter.kind is Parameter.VAR_KEYWORD:
-                given |= given.pop(name, {})
-        return given
+
+@dataclass(eq=False)
+class _TrimmedOfTypes(_Forward):
+    """Replaces the `forward` of a layer that takes rows and edges of all types."""
+
+    conv: Any
+    kind: type[pyg.MessagePassing]
+    signature: Signature
+    talk: _Talk
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        conv, of_class = kwargs.pop(_PART, self.conv), self.kind.forward
+        if torch._C._get_tracing_state() is not None:
+            return of_class(conv, *args, **kwargs)
+        more = _bound(self.signature, args, kwargs)
+        x, edges = more.pop("x_dict"), more.pop("edge_index_dict")
+        is_seen = not conv.explain and all(isinstance(each, Tensor) for each in (*x.values(), *edges.values()))
+        layers = self._layers(x, edges) if is_seen else None
+        if layers is None:
+            if conv.training:
+                self.talk.of_whole()
+            return of_class(conv, *args, **kwargs)
+        num_dst = {t: len(rows) for t, rows in x.items()} | {e[2]: layer.num_dst for e, layer in layers.items()}
+        edges = {e: layer.edge_index for e, layer in layers.items()}
+        if self.kind is pyg.HGTConv and _sends_sums(conv) and not _has_hooks(*conv.children(), *conv.kqv_lin.lins.values()):
+            return typed_attention(conv, x, edges, num_dst)
+        return {t: rows if rows is None else rows[: num_dst[t]] for t, rows in of_class(conv, x, edges, **more).items()}
+
+    def _layers(self, x: Mapping[NodeType, Tensor], edges: Mapping[EdgeType, Tensor]) -> dict[EdgeType, Layer] | None:
+        """What is needed of each type of edges; None where no loader made them."""
+        layers = {}
+        for edge_type, ends in edges.items():
+            num_src, num_dst = (len(x[edge_type[at]]) for at in (0, 2))
+            hops = hops_of(ends, num_src, num_dst)
+            if hops is None:
+                return None
+            layers[edge_type] = _layer_of(hops, ends, num_src, num_dst)
+        return layers
+
+
+def _bound(of_class: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a layer's `forward` by their names."""
+    given = dict(of_class.bind(*args, **kwargs).arguments)
+    for name, parameter in of_class.parameters.items():
+        if parameter.kind is Parameter.VAR_KEYWORD:
+            given |= given.pop(name, {})
+    return given
 
 
 def _layer_of(hops: Hops, edge_index: Tensor, num_src: int, num_dst: int) -> Layer:
@@ -287,7 +338,12 @@ def _sends_sums(conv: Any) -> bool:
     inside = (getattr(conv, f"_{name}_forward{when}_hooks") for name in HOOKS for when in ("", "_pre"))
     is_sum = conv.aggr in ("mean", "sum", "add") and type(conv.aggr_module) in (pyg.MeanAggregation, pyg.SumAggregation)
     is_own = not vars(conv).keys() & {"message", "edge_update", "aggregate", "update"}
-    return is_sum and is_own and not any((*inside, conv.aggr_module._forward_hooks, conv.aggr_module._forward_pre_hooks))
+    return is_sum and is_own and not any(inside) and not _has_hooks(conv.aggr_module)
+
+
+def _has_hooks(*parts: nn.Module) -> bool:
+    """Whether somebody wants to see or change what a part of a layer gets or gives."""
+    return any(part._forward_hooks or part._forward_pre_hooks for part in parts)
 
 
 @dataclass(eq=False)

@@ -78,7 +78,8 @@ class TypedGNN(nn.Module):
         x = {t: dropout(rows, self.dropout, self.training) for t, rows in x.items()}
         if self.kind == "hgt":
             safe = {_safe(t): rows for t, rows in x.items()}
-            mixed = self.convs[i](safe, {_safe_ends(e): edges.edge_index for e, edges in layer.edges.items()})
+            num_dst = {_safe(t): count for t, count in layer.num_dst.items()}
+            mixed = self.convs[i](safe, {_safe_ends(e): edges.edge_index for e, edges in layer.edges.items()}, num_dst)
             return {t: _cut(mixed.get(_safe(t)), x[t], count).relu() for t, count in layer.num_dst.items()}
         sums: dict[NodeType, Tensor] = {}
         for edge_type, edges in layer.edges.items():

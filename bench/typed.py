@@ -1,0 +1,134 @@
+"""Typed graphs: loaders in turns, and steps of a heterogeneous model in turns; PyG's too, where pyg-lib is there.
+
+    python -m bench.typed [GRAPH ...]      GRAPH: academic, 10-relations, 100-relations, ...; default: the first and the last of these
+
+academic: 400k papers, 600k authors, 5k institutions, 30k fields; 12.7M edges of 4 types, and their reverses; fanouts 10, 10; 128 wide.
+R-relations: 200k entities, 4M edges of R types, as of a knowledge graph; one neighbour of each type, twice; 64 wide.
+Batches of 1,024 seeds with their features. The model: two layers of a SAGEConv for each edge type, summed by type (`HeteroConv`), of width
+64, called as most call it, `model(batch.x_dict, batch.edge_index_dict)`: PyG's; the same behind `penstock.trim`; and PyG's trimmed by hand,
+layer by layer (`trim_to_layer`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch_geometric import typing as has
+from torch_geometric.data import HeteroData
+from torch_geometric.nn import HeteroConv, SAGEConv
+from torch_geometric.utils import trim_to_layer
+
+import penstock
+from bench.common import begin, in_turns, show_and_write, spread
+from bench.ways import PROCESSES, PYG, make_loaders, over, over_pyg
+
+BATCH_SIZE, NUM_SEEDS, HIDDEN, NUM_CLASSES = 1024, 100_000, 64, 16
+NUM_NODES = {"paper": 400_000, "author": 600_000, "institution": 5_000, "field": 30_000}
+NUM_EDGES = {
+    ("paper", "cites", "paper"): 4_000_000,
+    ("author", "writes", "paper"): 4_000_000,
+    ("author", "at", "institution"): 700_000,
+    ("paper", "on", "field"): 4_000_000,
+}
+NUM_ENTITIES, NUM_FACTS = 200_000, 4_000_000
+
+
+def academic() -> tuple[HeteroData, str, list[int]]:
+    """(a graph of papers whose nodes of low numbers have most edges, type of the seeds, fanouts)."""
+    data, random = HeteroData(), torch.Generator().manual_seed(0)
+    for node_type, count in NUM_NODES.items():
+        data[node_type].x = torch.randn(count, 128, generator=random)
+    for (source, name, target), count in NUM_EDGES.items():
+        ends = [(torch.rand(count, generator=random) ** 2 * NUM_NODES[t]).long() for t in (source, target)]
+        data[source, name, target].edge_index = torch.stack(ends)
+        data[target, f"rev_{name}", source].edge_index = torch.stack(ends[::-1])
+    return data, "paper", [10, 10]
+
+
+def relations(count: int) -> tuple[HeteroData, str, list[int]]:
+    """(a graph of one type of nodes and `count` types of edges, type of the seeds, fanouts)."""
+    data, random = HeteroData(), torch.Generator().manual_seed(0)
+    data["entity"].x = torch.randn(NUM_ENTITIES, 64, generator=random)
+    for number in range(count):
+        ends = torch.randint(NUM_ENTITIES, (2, NUM_FACTS // count), generator=random)
+        data["entity", f"relation_{number}", "entity"].edge_index = ends
+    return data, "entity", [1, 1]
+
+
+class Model(torch.nn.Module):
+    """Two layers of PyG's. `by_hand`: each cuts off what it does not need, by what the batch says."""
+
+    def __init__(self, data: HeteroData, target: str, *, by_hand: bool) -> None:
+        super().__init__()
+        self.target, self.by_hand = target, by_hand
+        widths = {t: data[t].x.shape[1] for t in data.node_types}
+        self.convs = torch.nn.ModuleList(
+            HeteroConv({(s, name, t): SAGEConv((of[s], of[t]), HIDDEN) for s, name, t in data.edge_types})
+            for of in (widths, dict.fromkeys(widths, HIDDEN))
+        )
+        self.head = torch.nn.Linear(HIDDEN, NUM_CLASSES)
+
+    def forward(self, x: dict[str, torch.Tensor], edge_index: dict[Any, torch.Tensor], batch: Any = None) -> torch.Tensor:
+        """float[nodes of the target type, NUM_CLASSES]."""
+        for number, conv in enumerate(self.convs):
+            if self.by_hand:
+                x, edge_index, _ = trim_to_layer(number, batch.num_sampled_nodes_dict, batch.num_sampled_edges_dict, x, edge_index)
+            x = {t: rows.relu() for t, rows in conv(x, edge_index).items()}
+        return self.head(x[self.target])
+
+
+class Steps:
+    """The batches of a loader, each after a step."""
+
+    def __init__(self, loader: Iterable[Any], model: Model) -> None:
+        self._loader, self._model = loader, model
+        self._optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+
+    def __iter__(self) -> Iterator[Any]:
+        target = self._model.target
+        for batch in self._loader:
+            num_seeds = batch[target].batch_size
+            logits = self._model(batch.x_dict, batch.edge_index_dict, batch)[:num_seeds]
+            labels = batch[target].n_id[:num_seeds] % NUM_CLASSES
+            self._optimizer.zero_grad()
+            F.cross_entropy(logits, labels).backward()
+            self._optimizer.step()
+            yield batch
+
+
+def measure(make: Callable[[], tuple[HeteroData, str, list[int]]], **how: Any) -> dict[str, Any]:
+    """Rates of all, in turns. `how`: see `in_turns`."""
+    data, target, fanouts = make()
+    common = {"input_nodes": (target, torch.arange(NUM_SEEDS)), "batch_size": BATCH_SIZE, "shuffle": True}
+    loaders, _ = make_loaders("NeighborLoader", data, fanouts, {"features": {}}, {}, **common)
+    rates = in_turns(loaders, lambda batch: batch[target].batch_size, **how)
+    steps = {"trimmed": Steps(loaders["features"], penstock.trim(Model(data, target, by_hand=False)))}
+    if has.WITH_PYG_LIB:
+        for behind in ("", PROCESSES):
+            for name, by_hand in (("trimmed", True), ("plain", False)):
+                steps[f"{PYG}{name}{behind}"] = Steps(loaders[f"{PYG}features{behind}"], Model(data, target, by_hand=by_hand))
+    steps["PyG's model, our loader"] = Steps(loaders["features"], Model(data, target, by_hand=False))
+    of_steps = in_turns(steps, lambda batch: batch[target].batch_size, **how)
+    return {
+        "seeds_per_s": {name: spread(each) for name, each in {**rates, **of_steps}.items()},
+        "features_over_pyg": over_pyg(rates),
+        "step_over_pyg": {name: over(of_steps, "trimmed", name) for name in of_steps if name != "trimmed"},
+    }
+
+
+def main() -> None:
+    """Measure and write the result."""
+    values = begin("python -m bench.typed")
+    for name in sys.argv[1:] or ["academic", "100-relations"]:
+        if name != "academic" and not name.removesuffix("-relations").isdecimal():
+            sys.exit(__doc__)
+        values[name] = measure(academic if name == "academic" else lambda: relations(int(name.removesuffix("-relations"))))  # noqa: B023
+    show_and_write("typed", values)
+
+
+if __name__ == "__main__":
+    main()
