@@ -4,22 +4,23 @@
 
 academic: 400k papers, 600k authors, 5k institutions, 30k fields; 12.7M edges of 4 types, and their reverses; fanouts 10, 10; 128 wide.
 R-relations: 200k entities, 4M edges of R types, as of a knowledge graph; one neighbour of each type, twice; 64 wide.
-Batches of 1,024 seeds with their features. The model: two layers of a SAGEConv for each edge type, summed by type (`HeteroConv`), of width
-64, called as most call it, `model(batch.x_dict, batch.edge_index_dict)`: PyG's; the same behind `penstock.trim`; and PyG's trimmed by hand,
-layer by layer (`trim_to_layer`).
+Batches of 1,024 seeds with their features. The models, of two layers and width 64: a SAGEConv for each edge type, summed by type
+(`HeteroConv`), and, of academic alone, HGT with four heads. As most call them, `model(batch.x_dict, batch.edge_index_dict)`: PyG's, and the
+same behind `penstock.trim`; and PyG's trimmed by hand, layer by layer (`trim_to_layer`).
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch_geometric import typing as has
 from torch_geometric.data import HeteroData
-from torch_geometric.nn import HeteroConv, SAGEConv
+from torch_geometric.nn import HeteroConv, HGTConv, SAGEConv
 from torch_geometric.utils import trim_to_layer
 
 import penstock
@@ -62,14 +63,17 @@ def relations(count: int) -> tuple[HeteroData, str, list[int]]:
 class Model(torch.nn.Module):
     """Two layers of PyG's. `by_hand`: each cuts off what it does not need, by what the batch says."""
 
-    def __init__(self, data: HeteroData, target: str, *, by_hand: bool) -> None:
+    def __init__(self, kind: str, data: HeteroData, target: str, *, by_hand: bool) -> None:
         super().__init__()
         self.target, self.by_hand = target, by_hand
         widths = {t: data[t].x.shape[1] for t in data.node_types}
-        self.convs = torch.nn.ModuleList(
-            HeteroConv({(s, name, t): SAGEConv((of[s], of[t]), HIDDEN) for s, name, t in data.edge_types})
-            for of in (widths, dict.fromkeys(widths, HIDDEN))
-        )
+
+        def make(of: dict[str, int]) -> torch.nn.Module:
+            if kind == "hgt":
+                return HGTConv(of, HIDDEN, data.metadata(), heads=4)
+            return HeteroConv({(s, name, t): SAGEConv((of[s], of[t]), HIDDEN) for s, name, t in data.edge_types})
+
+        self.convs = torch.nn.ModuleList(map(make, (widths, dict.fromkeys(widths, HIDDEN))))
         self.head = torch.nn.Linear(HIDDEN, NUM_CLASSES)
 
     def forward(self, x: dict[str, torch.Tensor], edge_index: dict[Any, torch.Tensor], batch: Any = None) -> torch.Tensor:
@@ -100,24 +104,22 @@ class Steps:
             yield batch
 
 
-def measure(make: Callable[[], tuple[HeteroData, str, list[int]]], **how: Any) -> dict[str, Any]:
-    """Rates of all, in turns. `how`: see `in_turns`."""
+def measure(make: Callable[[], tuple[HeteroData, str, list[int]]], kinds: Iterable[str] = ("sage",), **how: Any) -> dict[str, Any]:
+    """Rates of all, in turns. `kinds`: of models; `how`: see `in_turns`."""
     data, target, fanouts = make()
     common = {"input_nodes": (target, torch.arange(NUM_SEEDS)), "batch_size": BATCH_SIZE, "shuffle": True}
     loaders, _ = make_loaders("NeighborLoader", data, fanouts, {"features": {}}, {}, **common)
     rates = in_turns(loaders, lambda batch: batch[target].batch_size, **how)
-    steps = {"trimmed": Steps(loaders["features"], penstock.trim(Model(data, target, by_hand=False)))}
-    if has.WITH_PYG_LIB:
-        for behind in ("", PROCESSES):
-            for name, by_hand in (("trimmed", True), ("plain", False)):
-                steps[f"{PYG}{name}{behind}"] = Steps(loaders[f"{PYG}features{behind}"], Model(data, target, by_hand=by_hand))
-    steps["PyG's model, our loader"] = Steps(loaders["features"], Model(data, target, by_hand=False))
-    of_steps = in_turns(steps, lambda batch: batch[target].batch_size, **how)
-    return {
-        "seeds_per_s": {name: spread(each) for name, each in {**rates, **of_steps}.items()},
-        "features_over_pyg": over_pyg(rates),
-        "step_over_pyg": {name: over(of_steps, "trimmed", name) for name in of_steps if name != "trimmed"},
-    }
+    found = {"features": {"seeds_per_s": {name: spread(each) for name, each in rates.items()}, "over_pyg": over_pyg(rates)}}
+    for kind in kinds:
+        steps = {"trimmed": Steps(loaders["features"], penstock.trim(Model(kind, data, target, by_hand=False)))}
+        for behind in ("", PROCESSES) if has.WITH_PYG_LIB else ():
+            for name, by_hand in (("trimmed by hand", True), ("plain", False)):
+                steps[f"{PYG}{name}{behind}"] = Steps(loaders[f"{PYG}features{behind}"], Model(kind, data, target, by_hand=by_hand))
+        rates = in_turns(steps, lambda batch: batch[target].batch_size, **how)
+        others = {name: over(rates, "trimmed", name) for name in rates if name != "trimmed"}
+        found[f"step of {kind}"] = {"seeds_per_s": {name: spread(each) for name, each in rates.items()}, "over_pyg": others}
+    return found
 
 
 def main() -> None:
@@ -126,7 +128,10 @@ def main() -> None:
     for name in sys.argv[1:] or ["academic", "100-relations"]:
         if name != "academic" and not name.removesuffix("-relations").isdecimal():
             sys.exit(__doc__)
-        values[name] = measure(academic if name == "academic" else lambda: relations(int(name.removesuffix("-relations"))))  # noqa: B023
+        if name == "academic":
+            values[name] = measure(academic, ("sage", "hgt"), rounds=3)
+        else:
+            values[name] = measure(partial(relations, int(name.removesuffix("-relations"))), rounds=3)
     show_and_write("typed", values)
 
 

@@ -41,6 +41,7 @@ MODELS = {
     "direction": (lambda: pyg.SAGEConv(2, 2, flow="target_to_source"), "SAGEConv sends"),
     "cached": (lambda: pyg.GCNConv(2, 2, cached=True), "GCNConv keeps"),
     "maximum": (lambda: pyg.GCNConv(2, 2, aggr="max"), "aggr='max'"),
+    "means of all": (lambda: pyg.HANConv(2, 2, (["a"], [("a", "to", "a")])), "HANConv takes means over all rows"),
     "other names": (lambda: OwnConv(), "takes no x and edge_index", [OwnConv]),
 }
 
