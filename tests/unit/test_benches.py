@@ -39,6 +39,7 @@ from bench import (
     slow_lists,
     tables,
     trainers,
+    typed,
     walks,
     weighted,
 )
@@ -370,3 +371,14 @@ def test_ducati_splits_on_a_device(toy, monkeypatch):
     assert set(result["small"]["60%"]["seconds_per_batch"]) == {
         "0 % for lists", "50 % for lists", ducati_splits.DUCATI, ducati_splits.ONE_SLOPE,
     }  # fmt: skip
+
+
+def test_typed(monkeypatch):
+    small = {"NUM_SEEDS": 100, "BATCH_SIZE": 20, "NUM_ENTITIES": 200, "NUM_FACTS": 600}
+    small["NUM_NODES"] = dict.fromkeys(typed.NUM_NODES, 200)
+    small["NUM_EDGES"] = dict.fromkeys(typed.NUM_EDGES, 500)
+    for name, value in small.items():
+        monkeypatch.setattr(typed, name, value)
+    found = typed.measure(typed.academic, ("sage", "hgt"), rounds=1, seconds=0.1)
+    assert found["step of hgt"]["seeds_per_s"]["trimmed"]["median"] > 0
+    assert set(typed.measure(lambda: typed.relations(5), rounds=1, seconds=0.1)) == {"features", "step of sage"}
