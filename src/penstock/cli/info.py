@@ -1,4 +1,4 @@
-"""`penstock info STORE`: what a store holds."""
+"""`penstock info STORE`: the contents of a store."""
 
 from __future__ import annotations
 
