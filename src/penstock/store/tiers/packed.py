@@ -39,7 +39,7 @@ class PackedTier:
         return self._rows.nbytes + self.tier.resident_bytes
 
     def most_bytes(self, num_readers: int) -> int:
-        """What `resident_bytes` may come to with so many threads that read."""
+        """Return the most that `resident_bytes` may become with `num_readers` reading threads."""
         beneath: Any = self.tier
         return self._rows.nbytes + beneath.most_bytes(num_readers)
 
@@ -49,7 +49,7 @@ class PackedTier:
         return self.tier.stats
 
     def describe(self) -> str:
-        """How it is read, in a few words."""
+        """Describe how the rows are read, in a few words."""
         beneath: Any = getattr(self.tier, "describe", lambda: self.tier.name)
         return f"{beneath()}, rows packed"
 

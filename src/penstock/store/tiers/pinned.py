@@ -153,7 +153,7 @@ class PinnedTier(ReadByDevice):
         return order
 
     def describe(self) -> str:
-        """How it is read, in a few words."""
+        """Describe how the rows are read, in a few words."""
         return f"{format_bytes(self.num_rows * sum(self.row_bytes))} read by {self.reader}: {'; '.join(dict.fromkeys(self.how))}"
 
 
