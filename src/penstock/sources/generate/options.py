@@ -1,7 +1,6 @@
-"""What all generators have in common: a seed, random features, labels and splits of the nodes.
+"""Common parts of all generators: a seed, random features, labels and splits of the nodes.
 
-All random words are under the one key of the seed, each use in a stream of its own: changing one part of a graph leaves the others as
-they were.
+All random words use the key of the seed, and each use has its own stream, so that changing one part of a graph does not change the others.
 """
 
 from __future__ import annotations
