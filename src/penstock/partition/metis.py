@@ -52,7 +52,7 @@ def load_metis() -> Any:
 
 
 def build_undirected(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Build lists of neighbours over all types, without self-loops: int64 (indptr[num_nodes + 1], indices, how many edges are there)."""
+    """Build undirected neighbour lists over all types, without self-loops: int64 (indptr[num_nodes + 1], indices, edges per entry)."""
     first_ids = dict(zip(graph.num_nodes, np.cumsum([0, *graph.num_nodes.values()]).tolist(), strict=False))
     num_nodes, keys = sum(graph.num_nodes.values()), [np.empty(0, np.int64)]
     for (src, _, dst), csc in graph.adjacency.items():
