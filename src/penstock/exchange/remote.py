@@ -1,7 +1,7 @@
 """A tier whose rows are spread over the processes of a partition: those of this part in local memory, the others over the network.
 
 In: rows, numbered as in the whole graph. Out: the rows, from their owners. Requests are sent to all owners when a read is submitted, and
-own rows are copied while they answer. A cache above it keeps rows of other parts as of any slow tier. Source: DistDGLv2 5.4, BGL 3.2.3.
+own rows are copied while they answer. A cache above it keeps rows of other parts as for any slow tier. Source: DistDGLv2 5.4, BGL 3.2.3.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Labels that are words: numbered in sorted order, so that the numbers do not depend on the order of rows.
 
-In: a node table whose `y` are strings. Out: the same table with `y` as int64, -1 where there is no word, and `class_names`. `y` is read
+In: a node table whose `y` are strings. Out: the same table with `y` as int64, -1 if there is no word, and `class_names`. `y` is read
 once to collect the words before the first chunk is delivered; the memory for words is bounded.
 """
 

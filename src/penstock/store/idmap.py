@@ -58,7 +58,7 @@ class IdMap:
         return self._arrays["id"][ids] if self._strings is None else [self._strings[row] for row in ids]
 
     def find(self, original_ids: Any) -> np.ndarray:
-        """Return int64[n]: the node with each id, -1 where there is none."""
+        """Return int64[n]: the node with each id, -1 if there is none."""
         if isinstance(original_ids, (str, bytes)):
             raise InputError(f"find takes a list of ids, got {original_ids!r:.60}: give [{original_ids!r:.60}]")
         if self._strings is None:
