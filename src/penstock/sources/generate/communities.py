@@ -38,10 +38,10 @@ class Communities(GeneratorOptions):
     Attributes:
         num_nodes: number of nodes.
         num_edges: number of edges; by default 20 per node.
-        num_classes: of the labels.
-        num_communities: at least num_classes; by default as many. Community c has class c % num_classes.
+        num_classes: number of classes of the labels.
+        num_communities: number of communities, at least num_classes; by default num_classes. Community c has class c % num_classes.
         mixing: share of the edges whose source is drawn from all nodes.
-        skew: of the degrees within a community, in [0, 0.95]; see `Zipf`.
+        skew: skew of the degrees within a community, in [0, 0.95]; see `Zipf`.
         feature_dim: width of the features.
         feature_accuracy: approximate accuracy of the best classifier that sees only a node's own features.
         train, val, test: shares of the nodes.

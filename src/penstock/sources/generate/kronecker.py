@@ -29,7 +29,7 @@ from penstock.sources.tables import ComputedTable
 
 MAX_COPIES = 1024
 TILE_PLACES, MIN_TILE = 1 << 13, 16
-"""Random words that are drawn together: a tile of at least 16 base edges, times num_copies**2. 32 KiB stay in the first cache."""
+"""Base edges are expanded in tiles that need at most 2**13 random words (32 KiB, for the first-level cache), but of at least 16 edges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
