@@ -120,7 +120,7 @@ def _rows(
     ] = None,
     features: Annotated[
         str | None,
-        typer.Option(help="given: mapped files; memory: loaded at the start; disk: read past the page cache. (default: given)"),
+        typer.Option(help="given: mapped files; memory: loaded at the start; disk: bypassing the page cache. (default: given)"),
     ] = None,
     policy: Annotated[
         str | None,
@@ -153,7 +153,7 @@ def _rows(
 def _lists(
     topology: Annotated[
         str | None,
-        typer.Option(help="given: mapped files; memory: loaded at the start; disk: read past the page cache. (default: given)"),
+        typer.Option(help="given: mapped files; memory: loaded at the start; disk: bypassing the page cache. (default: given)"),
     ] = None,
     neighbor_policy: Annotated[
         str | None, typer.Option(help="Which neighbour lists are kept in memory: ratio (out/in), presample, degree, random.")

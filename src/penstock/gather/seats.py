@@ -28,7 +28,7 @@ class Seat:
     Attributes:
         rank, num_ranks: rank r keeps rows v with v % num_ranks = r.
         token: a secret of the ranks.
-        timeout_s: seconds that a loader waits for the loaders of other ranks to be made.
+        timeout_s: seconds that a loader waits until the other ranks have made theirs.
     """
 
     rank: int
@@ -81,7 +81,7 @@ def shard_seats(num_ranks: int, *, timeout_s: float = 300.0) -> list[Seat]:
 
     Args:
         num_ranks: number of processes, at least 1. Give seat r to rank r.
-        timeout_s: how long a loader waits for the others' to be made.
+        timeout_s: how long a loader waits until the other ranks have made theirs.
     """
     if num_ranks < 1:
         raise UsageError(f"a cache is shared by 1 rank or more, got {num_ranks}")
@@ -96,7 +96,7 @@ def shard_seat_of_group(group: Any = None, *, timeout_s: float = 300.0) -> Seat:
 
     Args:
         group: the group; None: the default group.
-        timeout_s: how long a loader waits for the others' to be made.
+        timeout_s: how long a loader waits until the other ranks have made theirs.
     Raises:
         UsageError: `torch.distributed` is not initialised.
     """

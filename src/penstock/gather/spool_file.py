@@ -1,4 +1,4 @@
-"""The file of a spool: rows in two halves, written piece by piece past the page cache; and cutting a group of batches into pieces.
+"""The file of a spool: rows in two halves, written piece by piece, bypassing the page cache; and cutting a group of batches into pieces.
 
 In: rows in memory. Out: a tier of the rows, by their place in the spool. Invariant: in every file, a piece begins at a block boundary.
 """
@@ -173,7 +173,7 @@ def _pages(num_bytes: int) -> np.ndarray:
 
 
 def _open_to_write(path: Path) -> int:
-    """Open for writing past the page cache, if the file system can."""
+    """Open for writing, bypassing the page cache if the file system allows it."""
     try:
         return os.open(path, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
     except OSError as error:

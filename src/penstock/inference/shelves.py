@@ -303,7 +303,7 @@ class FileShelf:
 
 
 def _known(state: dict[str, Any]) -> dict[str, Any]:
-    """What a state says of a file; raises if it does not."""
+    """Return what a saved state says about a file: rows, dtype, shape; raises if one is missing or invalid."""
     return {"rows": int(state["rows"]), "dtype": np.dtype(state["dtype"]).str, "shape": [int(length) for length in state["shape"]]}
 
 

@@ -134,7 +134,7 @@ class ChangedTable(Table):
 
     @property
     def reader_bytes(self) -> int:
-        """That of the other."""
+        """That of the other table."""
         return self._table.reader_bytes
 
     def where(self, row: int) -> str:
@@ -142,7 +142,7 @@ class ChangedTable(Table):
         return self._table.where(row)
 
     def holding(self, column: str) -> Table:
-        """That of the other."""
+        """That of the other table."""
         return self._table.holding(column) if column in self._table.columns else self
 
 

@@ -83,8 +83,8 @@ def _with_labels_alike(parts: Sequence[Table]) -> list[Table]:
 
 
 class ConcatenatedTable(Table):
-    """Part files of one table, one after the other. Parts without rows need not agree with the others; of parts without labels, the labels
-    need not."""
+    """Part files of one table, one after the other. Columns of a part without rows need not agree with those of the others, nor need
+    the labels of a part without any label."""
 
     def __init__(self, parts: Sequence[Table], name: str) -> None:
         if any(part.columns != parts[0].columns for part in parts):

@@ -45,7 +45,7 @@ class ArraySpec:
         dtype: logical dtype, a key of `DTYPES`.
         shape: rows first.
         checksums: XXH3-64 of each `BLOCK_BYTES` of the data, as 16 hex digits.
-        properties: facts about the values: `num_classes` of labels and their `class_names` where they were words, `is_ascending` of times,
+        properties: facts about the values: `num_classes` of labels and their `class_names` if they were words, `is_ascending` of times,
             `unit` of dates and times ("seconds since 1970-01-01"), how features were `aggregated` (see `penstock.aggregate`).
     """
 

@@ -127,7 +127,7 @@ def make_forecast(
 
 
 def _expected_nodes(name: NodeType, nodes: NodeTable, edges: Mapping[EdgeType, EdgeTable]) -> int:
-    """Return the number of nodes of a type; where only the edges tell, guess by how many there are."""
+    """Return the number of nodes of a type; if it follows only from the edges, guess it from their number."""
     if nodes.num_nodes is not None:
         return nodes.num_nodes
     if nodes.table is not None and nodes.table.columns:

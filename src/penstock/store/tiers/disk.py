@@ -1,4 +1,4 @@
-"""Rows on a disk, read past the page cache by many requests at once.
+"""Rows on a disk, read by many requests at once, bypassing the page cache.
 
 In: row numbers. Out: the rows, at their places. Invariants: every delivered row is complete, or an error names the file, the position and
 what to do; every wait has a deadline; memory is bounded by the channels. Reads begin when they are submitted; the thread that waits
@@ -47,7 +47,7 @@ class DiskOptions:
         gap_bytes: holes of up to this size are read along; None: measured when the tier is opened.
         patience_s: after this time without any data the read fails.
         device: "io_uring", "pread", a function that makes a device, or "auto": io_uring if the kernel has it.
-        direct: read past the page cache.
+        direct: bypass the page cache.
     """
 
     depth: int = 128
@@ -169,7 +169,7 @@ class DiskTier:
         return _Part(job, file.path)
 
     def _measure(self) -> int:
-        """Measure which holes are worth reading, on the first large file that is read past the page cache."""
+        """Measure which holes are worth reading, on the first large file whose reads bypass the page cache."""
         for file in self._files:
             if file.is_direct:
                 channel = self._channels.take_anyway()

@@ -1,4 +1,4 @@
-"""Files of rows, opened past the page cache where the file system lets us.
+"""Files of rows, opened so that reads bypass the page cache, if the file system allows it.
 
 In: a path, or an array that is mapped from a file. Out: a descriptor, and the block size of reads. Invariant: a file that was replaced
 since it was mapped is refused.
@@ -74,7 +74,7 @@ class OpenRows:
         num_rows: least number of rows of the file.
         name: of the tier, for messages.
         block_bytes: reads begin and end at multiples of this; None: the smallest block that the file allows.
-        direct: read past the page cache, if the file system can.
+        direct: bypass the page cache, if the file system allows it.
     Attributes:
         refusal: why reads go through the page cache; None if they do not.
     """
@@ -107,7 +107,7 @@ class OpenRows:
 
 
 def _open_direct(path: Path) -> tuple[int, int]:
-    """Return (descriptor, smallest block) for reads past the page cache; raises OSError if they are not possible."""
+    """Return (descriptor, smallest block) for reads that bypass the page cache; raises OSError if they are not possible."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
     with mmap.mmap(-1, max(BLOCKS)) as buffer:
         for block in BLOCKS:
