@@ -1,12 +1,12 @@
-"""Belady's policy over the batches that are known in advance (Ginex 3.3, 3.4), with a window that slides by one batch at a time.
+"""Belady's policy over batches that are known in advance (Ginex 3.3, 3.4), with a window that slides by one batch at a time.
 
-In: batches, announced in the order in which they are accessed later. Out: changes. Invariant: after every batch the content is the best
-`capacity` rows of the content before and the batch: those whose next use in the window is nearest, then the hottest ones.
+In: batches, announced in the order in which they are accessed later. Out: changes. Invariant: after every batch the cache holds the best
+`capacity` rows among its previous content and the batch: those whose next use in the window is nearest, then the hottest ones.
 
 This class owns the log of the window and the queues of rows without a use in it; the kernel fills and reads them.
 
-Ginex' superbatch is the same policy with another caller: announce S batches, access all S, announce the next S. Towards its end little
-is known of the future; `simulate(..., superbatch=True)` compares the two.
+Ginex' superbatch is the same policy with another caller: announce S batches, access all S, announce the next S. Towards the end of a
+superbatch little is known of the future; `simulate(..., superbatch=True)` compares the two.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ NUM_CLASSES = 32
 """Classes of hotness for rows without a use in the window."""
 
 MAX_PLACE = (1 << 31) - 1
-"""Most places in the log before they are numbered anew."""
+"""Largest place in the log before places are renumbered."""
 
 _CHUNK = 1 << 20
 
 
 class Belady(Policy):
-    """Keeps the rows that are needed soonest. A miss that is worth no more than the worst row kept does not come in.
+    """Keeps the rows that are needed soonest. A miss that is worth no more than the worst kept row is not kept.
 
     Args:
         num_nodes, capacity: as for every policy.
-        window: batches that may be announced and not accessed yet, at least 1.
+        window: most batches that are announced but not accessed yet, at least 1.
         hotness: float or int[num_nodes]: ranks rows without a use in the window, by `NUM_CLASSES` classes of about equally many nodes;
-            None: of these rows, the one longest without a use goes first. The array is not kept.
-    8 bytes a node, 12 a row (23 while queues are squeezed), and 8 to 16 for every use in the window.
+            None: of these rows, the least recently used is evicted first. The array is not kept.
+    Takes 8 bytes per node, 12 per row (23 while queues are squeezed), and 8 to 16 per use in the window.
     """
 
     name = "belady"
@@ -63,7 +63,7 @@ class Belady(Policy):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the directory and of all that the policy remembers."""
+        """Bytes of the directory and of all other state of the policy."""
         return super().state_bytes + sum(each.nbytes for each in self._log)
 
     def announce(self, ids: np.ndarray) -> None:
@@ -78,7 +78,7 @@ class Belady(Policy):
         self._end += ids.size
 
     def access(self, ids: np.ndarray) -> Change:
-        """Look up the oldest batch announced, see `Policy.access`; ids in the order in which they were announced."""
+        """Look up the oldest announced batch, see `Policy.access`; ids in the order in which they were announced."""
         if not self._announced:
             raise UsageError("belady: no batch is announced; call announce(ids) before access(ids)")
         ids = np.ascontiguousarray(ids, dtype=np.int64)
@@ -136,14 +136,14 @@ class Belady(Policy):
 
 
 def _make_log(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """An empty log: nodes, places of next uses, bits."""
+    """Return an empty log: nodes, places of next uses, bits."""
     return make_table(size, np.int32), make_table(size, np.int32), make_table(size // 64, np.uint64)
 
 
 def hotness_classes(hotness: np.ndarray, num_classes: int) -> np.ndarray:
     """Return uint8[n]: classes in [0, num_classes), at most 256, higher for hotter nodes, equal for equal hotness.
 
-    Each different hotness has its own class where there are few enough, else classes have about equally many nodes.
+    Each distinct hotness has its own class if there are few enough, else classes have about equally many nodes.
     """
     sample = hotness[:: max(hotness.size // 1_000_000, 1)]
     limits = np.unique(sample)[1:]
@@ -153,6 +153,6 @@ def hotness_classes(hotness: np.ndarray, num_classes: int) -> np.ndarray:
     else:
         side = "right"
     classes = np.zeros(hotness.size, dtype=np.uint8)
-    for first in range(0, hotness.size, _CHUNK):  # in pieces: positions are eight bytes each
+    for first in range(0, hotness.size, _CHUNK):  # in pieces, since positions take eight bytes each
         classes[first : first + _CHUNK] = np.searchsorted(limits, hotness[first : first + _CHUNK], side=side)
     return classes

@@ -1,7 +1,7 @@
 """Policies by name, for one node type of a workload.
 
-In: a name and what will be sampled. Out: how to make the policy, and its initial content. A static policy keeps the content it begins with;
-Belady, which is given hotness, begins with the hottest rows; other dynamic policies begin empty.
+In: a name and the workload to be sampled. Out: how to make the policy, and its initial content. A static policy keeps its initial content;
+Belady starts with the hottest rows, by the hotness that it is given; other dynamic policies start empty.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ LIST_VALUES: dict[str, Callable[[Workload, EdgeType, CSC], np.ndarray]] = {
     "ratio": lambda of, e, csc: list_ratio(of.degree(e[2]), [csc.indptr]),
     "presample": _presampled_per_edge,
 }
-"""Name of a policy of neighbour lists -> (workload, edge type, its lists) -> what keeping each list is worth, per edge in it: "ratio" is
-out-neighbours / length (AliGraph; Ginex 3.2), "presample" sampled reads / length (DUCATI), "degree" out-neighbours whatever the length."""
+"""Name of a policy of neighbour lists -> (workload, edge type, its lists) -> the value of keeping each list, per edge in it: "ratio" is
+out-neighbours / length (AliGraph; Ginex 3.2), "presample" sampled reads / length (DUCATI), "degree" out-neighbours regardless of length."""
 
 STATIC, LIST_POLICIES = tuple(HOTNESS), tuple(LIST_VALUES)
 BY_VISITS = ("presample", Belady.name)
 """Policies that rank rows by sampled visits."""
 POLICIES = (*STATIC, *DYNAMIC, Belady.name)
 RANKING_BYTES_PER_NODE = {"degree": 6, "ratio": 6, "random": 15, "inclusion": 34, **dict.fromkeys(BY_VISITS, 11)}
-"""While rows are chosen, before there is a cache, which a budget of memory counts: what they are ranked by, and a block of the ranking. The
-visits of the profile, which are there already, are moved by degrees."""
+"""Memory per node while rows are chosen, before the cache is made; counted in a memory budget: the numbers by which rows are ranked, and a
+block of the ranking. For presample, visits of the profile exist already, and are corrected by degrees."""
 
 
 def hotness_by_name(name: str, workload: Workload, node_type: NodeType) -> np.ndarray:
@@ -71,11 +71,11 @@ def hotness_by_name(name: str, workload: Workload, node_type: NodeType) -> np.nd
 
 
 def list_values(name: str, workload: Workload) -> dict[EdgeType, np.ndarray]:
-    """Return what keeping each neighbour list is worth, per edge in it: edge type -> numbers[num_dst], higher is better.
+    """Return the value of keeping each neighbour list, per edge in it: edge type -> numbers[num_dst], higher is better.
 
     Args:
         name: one of LIST_POLICIES.
-        workload: what will be sampled.
+        workload: the batches to be sampled.
     """
     if name not in LIST_VALUES:
         raise UsageError(f"neighbor_policy must be one of {', '.join(LIST_VALUES)}; got {name!r}")
@@ -87,9 +87,9 @@ class Choice:
     """How to make a policy.
 
     Attributes:
-        make: returns it, empty.
-        content: int64[n], ids that it begins with, best first; None for none.
-        window: batches to announce to it, the current one included; 0 where it does not look ahead.
+        make: returns an empty policy.
+        content: int64[n], ids of its initial content, best first; None for none.
+        window: batches to announce to it, including the current one; 0 if it does not look ahead.
     """
 
     make: Callable[[], Policy]
@@ -98,7 +98,7 @@ class Choice:
 
     @property
     def always_kept(self) -> np.ndarray | None:
-        """The content, if the policy never changes it; else None."""
+        """The initial content if the policy never changes it; else None."""
         return None if self.window else self.content
 
 
@@ -115,11 +115,11 @@ def choose_policy(
 
     Args:
         name: one of POLICIES.
-        workload: what will be sampled.
+        workload: the batches to be sampled.
         node_type: the type whose rows are cached.
         capacity: rows to keep.
         window: batches known ahead, for Belady.
-        above: int64[n], ids that a cache above this one always has; a static policy, and what Belady begins with, leave them out.
+        above: int64[n], ids that a cache above this one always has; static policies, and Belady's initial content, leave them out.
     """
     num_nodes = workload.sampler.graph.num_nodes[node_type]
     if name in DYNAMIC:
@@ -132,16 +132,16 @@ def choose_policy(
 def belady_choice(hotness: np.ndarray, capacity: int, window: int, above: np.ndarray | None = None) -> Choice:
     """Belady's policy with visits, counted or expected, as its hotness: int or float[num_nodes].
 
-    It begins with the hottest rows, except int64 ids `above`: read at once in the order of the file they cost much less than one by one as
-    they are missed. Rows without a visit are left to the batches.
+    It starts with the hottest rows, except int64 ids `above`: reading them at once, in the order of the file, costs much less than reading
+    them one by one as they are missed. Rows without a visit are left out.
     """
     content = plan_beneath(hotness, min(capacity, int(np.count_nonzero(hotness))), above)
-    classes = hotness_classes(hotness, NUM_CLASSES)  # a byte a node is kept
+    classes = hotness_classes(hotness, NUM_CLASSES)  # only one byte per node is kept
     return Choice(partial(Belady, hotness.size, capacity, window, classes), content, window)
 
 
 def plan_beneath(hotness: np.ndarray, capacity: int, above: np.ndarray | None) -> np.ndarray:
-    """Choose what a static cache keeps, as `plan_static`, among all nodes but int64 ids `above`."""
+    """Choose what a static cache keeps, as `plan_static`, among all nodes except int64 ids `above`."""
     if above is None or above.size == 0:
         return plan_static(hotness, capacity)
     is_left = np.ones(hotness.size, dtype=bool)
@@ -151,6 +151,6 @@ def plan_beneath(hotness: np.ndarray, capacity: int, above: np.ndarray | None) -
 
 
 def fixed_choice(num_nodes: int, content: np.ndarray) -> Choice:
-    """A static policy that keeps the int64 ids `content`."""
-    capacity = content.size  # not the ids, which whoever makes the policy anew would hold for good
+    """Return a static policy that keeps the int64 ids `content`."""
+    capacity = content.size  # the closure must not keep the ids alive
     return Choice(lambda: Static(num_nodes, capacity), content)

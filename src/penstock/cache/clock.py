@@ -9,7 +9,7 @@ from penstock.kernels.cache_clock import cpu as kernels
 
 
 class CLOCK(MarkingPolicy):
-    """FIFO that spares a row once if it was hit since it came in or was last spared. 4 bytes a node and 4 a row."""
+    """FIFO that spares a row if it was hit since it was inserted or last spared. Takes 4 bytes per node and 4 per row."""
 
     name = "clock"
 

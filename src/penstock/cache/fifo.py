@@ -9,11 +9,11 @@ from penstock.kernels.cache_fifo import cpu as kernels
 from penstock.kernels.cache_lookup.cpu import count_anew
 
 MAX_NUMBER = (1 << 31) - 1
-"""Most rows that may have come in before their numbers are counted anew."""
+"""Most insertions before they are renumbered."""
 
 
 class FIFO(Policy):
-    """Every miss comes in, the oldest row leaves. 4 bytes a node, none a row."""
+    """Every miss is inserted, and the oldest row is evicted. Takes 4 bytes per node, none per row."""
 
     name = "fifo"
 
@@ -23,7 +23,7 @@ class FIFO(Policy):
 
     @property
     def slots(self) -> np.ndarray:
-        """Slot of each resident node, negative where there is none."""
+        """Slot of each resident node; negative for other nodes."""
         found = np.full(self.num_nodes, -1, dtype=np.int32)
         if self.num_slots:
             kernels.look_up_all(self._directory, self.num_slots, self._cursor, found)

@@ -1,6 +1,6 @@
-"""First in, first out, decided by a device in the order of its stream: the same changes as those of `fifo.py`, number for number.
+"""First in, first out, decided by a device in the order of its stream: exactly the same changes as `fifo.py`.
 
-In: batches of distinct ids on the device. Out: a `DeviceChange` each, on the device; the host waits for nothing. Imports Triton.
+In: batches of distinct ids on the device. Out: a `DeviceChange` for each, on the device; the host does not wait. Imports Triton.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class DeviceChange(NamedTuple):
 
     Attributes:
         hit_slots: int32[n], slot of each id as it was before the batch, -1 for a miss.
-        into: int32[n], slot of each id that was missed and is resident when the batch is over, -1 for the others.
+        into: int32[n], slot of each id that was missed and is resident after the batch, -1 for the others.
     """
 
     hit_slots: torch.Tensor
@@ -31,11 +31,11 @@ class DeviceChange(NamedTuple):
 
 
 class DeviceFIFO(Policy):
-    """`FIFO` with its directory in memory of a device.
+    """`FIFO` with its directory in device memory.
 
     Args:
-        num_nodes, capacity: as of every policy.
-        device: from `tensor_device`. All that is asked is asked of the stream that is current there.
+        num_nodes, capacity: as for every policy.
+        device: from `tensor_device`. All work uses its current stream.
     Attributes:
         device_bytes: of the directory.
     """
@@ -52,7 +52,7 @@ class DeviceFIFO(Policy):
 
     @property
     def slots(self) -> np.ndarray:
-        """Slot of each resident node, negative where there is none. The device is waited for."""
+        """Slot of each resident node; negative for other nodes. Waits for the device."""
         found = np.full(self.num_nodes, -1, dtype=np.int32)
         settle(self._numbers.device)
         numbers, cursor = to_host(self._numbers, self._state.cursor)
@@ -61,7 +61,8 @@ class DeviceFIFO(Policy):
         return found
 
     def emptied(self) -> DeviceFIFO:
-        """Return a new, empty policy in the memory of this one, which must not be asked any more: there may be no room for another."""
+        """Return a new, empty policy that reuses the memory of this one, since there may be no room for both; this one must not be used
+        again."""
         for each in self._state:
             each.zero_()
         self._numbers.fill_(-1)
@@ -70,7 +71,7 @@ class DeviceFIFO(Policy):
         return policy
 
     def decide(self, ids: torch.Tensor) -> DeviceChange:
-        """Ask for one batch; `ids`: int64[n] on the device, distinct and in range, taken in order."""
+        """Decide about one batch; `ids`: int64[n] on the device, distinct and in range, taken in order."""
         self._touched = True
         changed = torch.empty((2, ids.numel()), dtype=torch.int32, device=ids.device)
         if self.num_slots == 0:

@@ -1,8 +1,8 @@
-"""What is hot, by the graph alone: one number per node of a type, and the static cache that follows from any such numbers.
+"""Hotness from the graph alone: one number per node of a type, and the content of a static cache by any such numbers.
 
-In: a graph, or numbers of the user's. Out: numbers[num_nodes] of one node type, larger = hotter. Invariant: pure functions, so that hosts
-agree without communication. In typed graphs a node is counted over all edge types that it is a source of, since a row is read when its node
-is drawn as a source.
+In: a graph, or the user's own numbers. Out: numbers[num_nodes] of one node type, larger = hotter. Invariant: pure functions, so that hosts
+agree without communication. In typed graphs a node is counted over all edge types of which it is a source, since a row is read when its
+node is drawn as a source.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ CHUNK = 1 << 20
 """Edges read at a time."""
 
 BLOCK = 1 << 18
-"""Nodes per piece, where temporary arrays would otherwise be as long as the graph."""
+"""Nodes per piece, so that temporary arrays need not be as long as the graph."""
 _HOTNESS_STREAM = 1
 
 
 def blocks(num_nodes: int) -> Iterator[slice]:
-    """Slices of at most BLOCK nodes that together are all of them."""
+    """Yield slices of at most BLOCK nodes that together cover all nodes."""
     for first in range(0, num_nodes, BLOCK):
         yield slice(first, min(first + BLOCK, num_nodes))
 
@@ -48,9 +48,9 @@ def plan_static(hotness: np.ndarray, capacity: int) -> np.ndarray:
 
     Args:
         hotness: float or int[num_nodes].
-        capacity: rows; more than there are nodes means all.
+        capacity: rows; more than the number of nodes means all.
     Returns:
-        int64[min(capacity, num_nodes)]: the hottest nodes, best first, equal ones by id.
+        int64[min(capacity, num_nodes)]: the hottest nodes, best first; ties by id.
     """
     hotness = check_hotness(hotness, np.size(hotness))
     if capacity < 0:
@@ -69,7 +69,7 @@ def plan_static(hotness: np.ndarray, capacity: int) -> np.ndarray:
 def random_hotness(num_nodes: int, seed: int) -> np.ndarray:
     """Return float64[num_nodes], uniform in [0, 1): the baseline that a hotness should beat."""
     key, hotness = rng.derive_key(seed, 0, rng.PRESAMPLE), np.empty(num_nodes)
-    for block in blocks(num_nodes):  # each begins with the first word of four
+    for block in blocks(num_nodes):  # each block begins with the first of four words
         count = block.stop - block.start
         words = rng.random_words(key, block.start // 4, -(-count // 4), _HOTNESS_STREAM)
         hotness[block] = words.reshape(-1)[:count] * 2.0**-32
@@ -77,8 +77,7 @@ def random_hotness(num_nodes: int, seed: int) -> np.ndarray:
 
 
 def degree_hotness(graph: Graph, node_type: NodeType) -> np.ndarray:
-    """Return uint32[num_nodes] (int64 from 2**32 edges on): out-degrees, how often each node is a source (PaGraph 3.1). One pass over the
-    edges."""
+    """Return uint32[num_nodes] (int64 from 2**32 edges on): out-degrees (PaGraph 3.1). One pass over the edges."""
     if node_type in graph.out_degrees:
         return graph.out_degrees[node_type]
     edges = {e: csc for e, csc in graph.adjacency.items() if e[0] == node_type}
@@ -93,11 +92,11 @@ def degree_hotness(graph: Graph, node_type: NodeType) -> np.ndarray:
 def in_out_ratio(graph: Graph, node_type: NodeType) -> np.ndarray:
     """Return float32[num_nodes]: out-neighbours / in-neighbours, how often a list is read relative to its length (AliGraph; Ginex 3.2).
 
-    All lists of a node, of whatever edge type, count together; see `list_ratio` for those of one edge type.
+    All lists of a node, of all edge types, count together; see `list_ratio` for those of one edge type.
     """
     pointers = [csc.indptr for edge_type, csc in graph.adjacency.items() if edge_type[2] == node_type]
     degree = degree_hotness(graph, node_type)
-    is_ours = degree.itemsize == 4 and degree.flags.writeable  # not mapped from a partition's file
+    is_ours = degree.itemsize == 4 and degree.flags.writeable  # ours to modify, not mapped from a partition's file
     return list_ratio(degree, pointers, out=degree.view(np.float32) if is_ours else None)
 
 
@@ -107,8 +106,8 @@ def list_ratio(reads: np.ndarray, pointers: Sequence[np.ndarray], out: np.ndarra
     Args:
         reads: number[n], reads of each list.
         pointers: row pointers int64[n + 1], of one edge type or of several whose lists count together.
-        out: float32[n], where the result goes; the memory of `reads` itself may be given.
-    A node without in-neighbours counts as having one, so that no number is infinite; its list takes no room anyway.
+        out: float32[n], receives the result; may be the memory of `reads` itself.
+    A node without in-neighbours counts as having one, so that no number is infinite; its list takes no space anyway.
     """
     ratio = np.empty(reads.size, np.float32) if out is None else out
     for block in blocks(reads.size):

@@ -1,4 +1,4 @@
-"""Who is hot, by calculation: the probability that a batch's sample includes a node (SALIENT++, vertex inclusion probability)."""
+"""Hotness by calculation: the probability that a batch's sample includes a node (SALIENT++, vertex inclusion probability)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def inclusion_probability(
     """Return node type -> float64[num_nodes]: the probability that a random batch of seeds reads each node.
 
     Args:
-        sampler: gives graph, fanouts and whether it draws with replacement; nothing is sampled.
+        sampler: provides graph, fanouts and whether it draws with replacement; nothing is sampled.
         seed_type, seeds: node type and ids of all seeds, distinct.
         batch_size: a seed is in a batch with probability batch_size / number of seeds.
-        num_hops: only the first so many; None: all. All but the last give the nodes whose neighbour lists a batch reads.
-    Exact for the draws of one list. Draws of different lists and hops are taken as independent; with shared draws they are not, and a batch
-    reads fewer nodes than this says.
-    Cost: one pass over the edges per hop and edge type, 24 bytes a node.
+        num_hops: only the first hops; None: all. All hops except the last give the nodes whose neighbour lists a batch reads.
+    Exact for the draws of one list. Draws of different lists and hops are assumed to be independent; with shared draws they are not, and a
+    batch reads fewer nodes than calculated.
+    Cost: one pass over the edges per hop and edge type; 24 bytes per node.
     """
     seeds = np.asarray(seeds, dtype=np.int64)
     check_ids(sampler.graph, seed_type, seeds)
@@ -36,8 +36,7 @@ def inclusion_probability(
 
 
 def spread_inclusion(sampler: NeighborSampler, first: dict[NodeType, np.ndarray], num_hops: int) -> dict[NodeType, np.ndarray]:
-    """The same, from the probabilities `first` that a batch begins from each node, of the types that it begins from. Empties `first`, to
-    free its memory."""
+    """Likewise, from the probabilities `first` that a batch starts at each node, by node type. Empties `first`, to free its memory."""
     graph = sampler.graph
     if not draws_uniformly(sampler):
         raise NotSupportedError(
@@ -62,7 +61,7 @@ def spread_inclusion(sampler: NeighborSampler, first: dict[NodeType, np.ndarray]
 
 
 def draws_uniformly(sampler: NeighborSampler) -> bool:
-    """Whether every edge of a list is as likely as another, whatever the lists beside it."""
+    """Whether all edges of a list are equally likely, independently of other lists."""
     if sampler.walks is not None or sampler.layer_wise:
         return False
     return all(csc.sums is None and csc.timed is None for csc in sampler.graph.adjacency.values())

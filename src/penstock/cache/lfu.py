@@ -10,10 +10,10 @@ from penstock.kernels.cache_lfu.reference import MOST
 
 
 class LFU(Policy):
-    """Every miss comes in; the row with the fewest accesses since it came leaves, among equals the least recently used.
+    """Every miss is inserted; the row with the fewest accesses since its insertion is evicted, among equals the least recently used.
 
-    Counts stop at 255 and are forgotten when a row leaves. Initial rows start with one access each, the best one the most recent. 4 bytes a
-    node and 16 a row.
+    Counts stop at 255 and are forgotten on eviction. Initial rows start with one access each, the best one as the most recent. Takes 4
+    bytes per node and 16 per row.
     """
 
     name = "lfu"
@@ -27,7 +27,7 @@ class LFU(Policy):
     def _fill(self, ids: np.ndarray) -> None:
         super()._fill(ids)
         self._rows[: ids.size, 2], self._rows[: ids.size, 3] = ids, 1
-        end = self.num_slots + 1  # of the rows with one access: all of them, in this order from the front
+        end = self.num_slots + 1  # list of the rows with one access: all rows, in this order from the front
         around = np.concatenate([[end], np.arange(ids.size), [end]])
         self._rows[around[1:], 0], self._rows[around[:-1], 1] = around[:-1], around[1:]
         self._cursor[1] = ids.size

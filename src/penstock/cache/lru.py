@@ -9,7 +9,7 @@ from penstock.kernels.cache_lru import cpu as kernels
 
 
 class LRU(Policy):
-    """Every miss comes in, the row that was not asked for for the longest time leaves. 8 bytes a node and 16 a row."""
+    """Every miss is inserted, and the least recently used row is evicted. Takes 8 bytes per node and 16 per row."""
 
     name = "lru"
     node_numbers = 2
@@ -22,7 +22,7 @@ class LRU(Policy):
 
     @property
     def is_squeezed(self) -> bool:
-        """Whether void entries of the log are being squeezed out."""
+        """Whether outdated entries are being removed from the log."""
         return bool(self._cursor[kernels.IS_SQUEEZED])
 
     def _fill(self, ids: np.ndarray) -> None:

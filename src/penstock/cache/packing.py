@@ -1,12 +1,12 @@
-"""In which order rows are packed: orders of the nodes of one type that put rows which are read together onto the same pages.
+"""Layouts of packed rows: orders of the nodes of one type in which rows that are read together share pages.
 
-In: what was read in sampled epochs, and the graph. Out: int[num_nodes], the node of each row. Invariants: every node comes once; a pure
+In: accesses counted in sampled epochs, and the graph. Out: int[num_nodes], the node of each row. Invariants: every node occurs once; a pure
 function of its arguments; linear in nodes and edges.
-How: a seldom read row is read mostly through one neighbour list. The node of that list is its companion: the neighbour with the most reads
-of its list, times the share of the list that is drawn. Rows with one companion are put together, and companions in an order in which near
-ones follow each other (communities, or the ids' own order, which in crawled graphs is as good). Where a cache keeps the hottest rows, they
-go first, so that they take no room on the pages of the others.
-From: DiskGNN (SIGMOD'25) packs what batches sampled in advance read; Bandana (MLSys'19) puts embeddings that are read together into the
+How: a rarely read row is read mostly through one neighbour list. The node of that list is the row's companion: the neighbour with the most
+reads of its list, times the share of the list that is drawn. Rows with the same companion are adjacent, and near companions follow each
+other (by communities, or by ids, which is as good in crawled graphs). If a cache keeps the hottest rows, they go first, so that they take
+no space on the pages of the others.
+Source: DiskGNN (SIGMOD'25) packs what batches sampled in advance read; Bandana (MLSys'19) puts embeddings that are read together into the
 same blocks by partitioning a hypergraph. What was tried and refused, with figures: docs/design/layout.md.
 """
 
@@ -33,20 +33,20 @@ from penstock.store.format import DATA_OFFSET
 
 HOTNESS, RANDOM, COMMUNITY, COACCESS, IDS, HOT, BANDS = "hotness", "random", "community", "coaccess", "coaccess-ids", "hot-", "bands-"
 LAYOUTS = (COACCESS, IDS, COMMUNITY, *(HOT + name for name in (COACCESS, IDS, COMMUNITY)), BANDS + COACCESS, HOTNESS)
-"""Names of orders. coaccess: by companion, near ones by community; coaccess-ids: near ones by id; community: without companions. hot-: the
-rows that a cache keeps go first. bands-: rows with about as many visits (by powers of two) together, in each band by companion."""
+"""Names of orders. coaccess: by companion, companions ordered by community; coaccess-ids: companions ordered by id; community: without
+companions. hot-: rows that a cache keeps go first. bands-: by visits in bands of powers of two, within a band by companion."""
 
 NEVER_READ = 0.1
-"""Counts for a list that was not read in the sampled epochs: less than one reading, more than none."""
+"""Assumed readings of a list that was not read in the sampled epochs: less than one, more than none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accesses:
-    """What sampled epochs read.
+    """Accesses in sampled epochs.
 
     Attributes:
-        visits: node type -> uint[num_nodes]: batches that read a row.
-        readings: node type -> uint[num_nodes]: batches that read a node's neighbour list.
+        visits: node type -> uint[num_nodes]: number of batches that read a row.
+        readings: node type -> uint[num_nodes]: number of batches that read a node's neighbour list.
     """
 
     visits: dict[NodeType, np.ndarray]
@@ -54,8 +54,8 @@ class Accesses:
 
 
 def record_accesses(batches: SampledBatches, advance: Callable[[int], None] = lambda batches: None) -> Accesses:
-    """Sample an epoch with other draws than training's and count; `advance` is told of batches."""
-    dtype = np.min_scalar_type(batches.num_batches)  # a batch counts once
+    """Sample an epoch, with other draws than those of training, and count accesses; `advance`: called with numbers of batches."""
+    dtype = np.min_scalar_type(batches.num_batches)  # each batch counts once
     found = Accesses(*({name: np.zeros(count, dtype) for name, count in batches.sampler.graph.num_nodes.items()} for _ in range(2)))
     apart = draw_apart(batches.sampler)
     for sample in iterate_samples(replace(batches, sampler=apart), epochs=range(1)):
@@ -68,11 +68,11 @@ def record_accesses(batches: SampledBatches, advance: Callable[[int], None] = la
 
 
 class Layouts:
-    """Orders of the nodes of one type, made when asked for; what several have in common is made once.
+    """Orders of the nodes of one type, made on request; common parts are computed once.
 
     Args:
-        graph, node_type: whose rows.
-        accesses: that were counted.
+        graph, node_type: whose rows are ordered.
+        accesses: counted accesses.
         fanouts: of training, per edge type; -1 draws all.
         num_hot: rows that a cache above the disk keeps.
         seed: of the random order.
@@ -95,7 +95,7 @@ class Layouts:
     def make(self, name: str) -> np.ndarray:
         """Return int32[num_nodes] (int64 from 2**31 on): the node of each row, by one of LAYOUTS or "random".
 
-        Orders that differ in what goes first only have their rest in common: cheaper one after the other, as in `plain_of`.
+        Orders that differ only in the rows that go first share the rest, so making them one after the other is cheaper (see `plain_of`).
         """
         num_nodes = self._visits.size
         if name == RANDOM:
@@ -124,7 +124,7 @@ class Layouts:
         return index_dtype(sum(self._graph.num_nodes.values()))
 
     def _by_place(self, name: str) -> np.ndarray:
-        """Rows of one companion together, the hottest of them first; nodes that are in nobody's list stand for themselves."""
+        """Order rows by companion, within one the hottest first; a node that is in no list is its own companion."""
         counts = self._graph.num_nodes
         firsts = dict(zip(counts, np.cumsum([0, *counts.values()])[:-1].tolist(), strict=True))
         first, count = firsts[self._node_type], self._visits.size
@@ -144,18 +144,18 @@ class Layouts:
         return group_by(own, place_of, places.size)
 
     def _hottest_first(self, nodes: np.ndarray) -> np.ndarray:
-        """Sort nodes by visits, most first, keeping the order of equal ones."""
+        """Sort nodes by visits, most first; a stable sort."""
         most = int(self._visits.max(initial=0))
         return group_by(nodes, lambda some: most - self._visits[some].astype(np.int64), most + 1)
 
     @cached_property
     def _near(self) -> np.ndarray:
-        """int[num_nodes of all types]: near ones follow each other."""
+        """int[num_nodes of all types]: an order in which near nodes follow each other."""
         return place_nodes(self._graph)
 
 
 def plain_of(name: str) -> str:
-    """What an order is beside what goes first."""
+    """Return the name of the order without the rows that go first."""
     return name.removeprefix(HOT).removeprefix(BANDS)
 
 
@@ -166,19 +166,19 @@ def choose_companions(
     fanouts: dict[EdgeType, tuple[int, ...]],
     firsts: dict[NodeType, int],
 ) -> np.ndarray:
-    """Return int32[num_nodes] (int64 from 2**31 nodes on): through whose list each node of a type is read most often, -1 where it is in
-    none.
+    """Return int32[num_nodes] (int64 from 2**31 nodes on): the node through whose list each node of a type is read most often; -1 if it is
+    in no list.
 
     Args:
         readings: how often each list was read.
         fanouts: per edge type; -1 draws all.
-        firsts: node type -> added to a node of it.
+        firsts: node type -> offset that is added to its nodes.
     """
     graph.check_lists()
     dtype = index_dtype(sum(graph.num_nodes.values()))
     best, companions = np.zeros(graph.num_nodes[node_type], np.float32), np.full(graph.num_nodes[node_type], -1, dtype)
     for edge_type, csc in graph.adjacency.items():
-        drawn = next((fanout for fanout in reversed(fanouts[edge_type]) if fanout), 0)  # most lists are read at the last hop
+        drawn = next((fanout for fanout in reversed(fanouts[edge_type]) if fanout), 0)  # most lists are read in the last hop
         if edge_type[0] != node_type or drawn == 0:
             continue
         scores = _scores(csc.indptr, readings[edge_type[2]], drawn)
@@ -189,7 +189,7 @@ def choose_companions(
 
 
 def _scores(indptr: np.ndarray, readings: np.ndarray, drawn: int) -> np.ndarray:
-    """float32[num_dst]: how often a row is read through each list."""
+    """Return float32[num_dst]: how often a row is read through each list."""
     scores = np.empty(indptr.size - 1, np.float32)
     for first in range(0, scores.size, BLOCK):
         block = slice(first, first + BLOCK)
@@ -206,9 +206,9 @@ def count_pages(batches: Iterable[np.ndarray], rows: np.ndarray, row_bytes: int,
         batches: int64[n] ids each.
         rows: int32 or int64[num_rows]: the row of each id in the file.
         row_bytes: of a row; rows may straddle pages, or be larger than one.
-        page_bytes: what is read at a time.
+        page_bytes: size of a page.
     Returns:
-        int64[num_batches, 2]: distinct pages, and runs of consecutive ones, which one request can read.
+        int64[num_batches, 2]: distinct pages, and runs of consecutive pages, each of which one request can read.
     """
     if row_bytes == 0 or rows.size == 0:
         return np.zeros((sum(1 for _ in batches), 2), np.int64)

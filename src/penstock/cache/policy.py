@@ -1,8 +1,8 @@
-"""What every policy is: a function from a batch of ids to which of them hit, which misses come in, and into which slots. No policy touches
-a row's bytes.
+"""The base of cache policies: for each batch of ids, a policy decides which are hits, which misses are inserted, and into which slots.
+Policies never touch the bytes of rows.
 
-In: batches of distinct ids, one after the other. Out: a `Change` for each. Invariant: after every batch each slot belongs to at most one
-node, and `slots` says which; the same batches give the same changes on every machine.
+In: batches of distinct ids, one after the other. Out: a `Change` for each. Invariants: after every batch each slot belongs to at most one
+node, as recorded in `slots`; the same batches give the same changes on every machine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.kernels._marks import FRESH, SLOT
 from penstock.kernels.cache_lookup import cpu as lookup_kernels
 
 MAX_NODES = (1 << 31) - 1
-"""Directories hold int32."""
+"""Most nodes: directories hold int32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class Change:
 
     Attributes:
         hit_slots: int32[n], slot of each id as it was before the batch, -1 for a miss.
-        inserted: int64[k], positions in the batch, ascending, of the misses that are resident after it.
-        into: int32[k], their slots, each once. A slot may be that of a hit of the same batch: hits are read first.
+        inserted: int64[k], positions in the batch, ascending, of misses that are resident after it.
+        into: int32[k], their slots, distinct. A slot may be that of a hit of the same batch, so hits must be read first.
     """
 
     hit_slots: np.ndarray
@@ -41,16 +41,16 @@ class Change:
 
 
 class Policy(ABC):
-    """What all policies share: the checks and the directory, node -> slot. A subclass defines `_access`, and `_fill` where it keeps more.
+    """Base class: the checks, and the directory, node -> slot. A subclass defines `_access`, and `_fill` if it has further state.
 
     Args:
         num_nodes: ids lie in [0, num_nodes); below 2**31.
-        capacity: rows to keep; 0 keeps none, more than there are nodes keeps all.
+        capacity: rows to keep; 0 keeps none, more than the number of nodes keeps all.
     """
 
     name = ""
     most_rows = MAX_NODES
-    node_numbers = 1  # int32s per node in the directory, the slot first, so that what belongs to a node lies in one cache line
+    node_numbers = 1  # int32s per node in the directory, the slot first, so that all data of a node is in one cache line
 
     def __init__(self, num_nodes: int, capacity: int) -> None:
         if not 0 <= num_nodes <= MAX_NODES:
@@ -66,8 +66,8 @@ class Policy(ABC):
 
     @property
     def slots(self) -> np.ndarray:
-        """int32[num_nodes], slot of each resident node, negative for the others. Do not write to it, and read it seldom: policies that
-        keep more than slots in the directory make this array anew each time."""
+        """int32[num_nodes], slot of each resident node; negative for other nodes. Do not write to it, and read it rarely: policies that
+        keep more than slots in the directory make a new array each time."""
         return self._directory[:: self.node_numbers]
 
     @property
@@ -81,7 +81,7 @@ class Policy(ABC):
         Args:
             ids: int64[n], distinct, best first: ids[i] goes to slot i. Those that do not fit are left out.
         Raises:
-            UsageError: an id comes twice, or the cache is not new. NodeIdError: an id outside [0, num_nodes).
+            UsageError: an id occurs twice, or the cache is not new. NodeIdError: an id is outside [0, num_nodes).
         """
         ids = self._checked(ids)[: self.num_slots]
         if self._touched:
@@ -98,7 +98,7 @@ class Policy(ABC):
         Args:
             ids: int64[n], taken in order. They must be distinct, which is not checked: a repetition would hit a row that is not there yet.
         Raises:
-            NodeIdError: an id outside [0, num_nodes).
+            NodeIdError: an id is outside [0, num_nodes).
         """
         ids = self._checked(ids)
         self._touched = True
@@ -127,19 +127,19 @@ class Policy(ABC):
 
 
 class MarkingPolicy(Policy):
-    """A policy with a mark per row, kept in the bits of the directory beside the slot: a hit has just read them."""
+    """A policy with a mark per row, kept in bits of the directory beside the slot, which a hit has just read."""
 
     most_rows = FRESH - 1
 
     @property
     def slots(self) -> np.ndarray:
-        """Slot of each resident node, negative where there is none."""
+        """Slot of each resident node; negative for other nodes."""
         return np.where(self._directory < 0, np.int32(-1), self._directory & np.int32(SLOT))
 
 
 def make_table(size: int, dtype: type[np.generic]) -> np.ndarray:
-    """Return dtype[size] of zeros, written once, so that the system provides the memory now: on a virtual machine it takes 0.3 to 6 ms for
-    each 2 MiB, which `np.zeros` would leave to the batches. Size 0 is allowed."""
+    """Return dtype[size] of zeros, written once so that the system provides the memory now: on a virtual machine this takes 0.3 to 6 ms per
+    2 MiB, and with `np.zeros` it would slow down the batches. Size 0 is allowed."""
     table = np.empty(size, dtype)
     table.fill(0)
     return table

@@ -1,4 +1,4 @@
-"""What is hot, by sampling: visit counts of epochs sampled for that purpose (GNNLab, PreSC), or of those to be measured (the oracle)."""
+"""Hotness by sampling: visit counts of epochs sampled for that purpose (GNNLab, PreSC), or of the epochs to be measured (the oracle)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from penstock.store.process_memory import free_bytes, usable_cores
 from penstock.store.progress import told
 
 NUM_THREADS = min(8, usable_cores())
-"""Threads that sample to find out what is hot, while nothing else goes on. The caller counts, in an eighth of the time that they take."""
+"""Threads that presample, while nothing else runs. The caller counts, which takes an eighth of their time."""
 BATCHES_AGAIN = 4
-"""Batches drawn twice by `reads_again`: with some thousands of rows each, they give a share to a percent."""
+"""Batches drawn twice by `reads_again`: with some thousand rows each, the share is accurate to a percent."""
 ROOM = 1 / 8
-"""Share of the free memory that sampling by several threads may take."""
+"""Share of the free memory that sampling with several threads may take."""
 
 
 def sample_batches(
@@ -38,9 +38,9 @@ def sample_batches(
     """Sample epochs and yield the nodes that each batch reads.
 
     Args:
-        sampler: its seed decides what is drawn.
+        sampler: its seed determines the draws.
         seed_type, seeds: node type and int64[order.num_seeds] ids.
-        order, batch_size: which seeds make a batch.
+        order, batch_size: determine the seeds of each batch.
         epochs: numbers of epochs.
     Yields:
         per batch: node type -> int64[n], distinct ids in first-seen order.
@@ -54,7 +54,7 @@ def iterate_samples(
 ) -> Iterator[Sample]:
     """Sample epochs and yield every batch in order, or `max_batches` spread evenly over each epoch.
 
-    Up to `num_threads` threads sample ahead, as many as their workspaces and samples fit into `ROOM` of the free memory.
+    Up to `num_threads` threads sample ahead; fewer if their workspaces and samples do not fit into `ROOM` of the free memory.
     """
     sampler, places = batches.sampler, places_of(batches, epochs, max_batches)
     idle, workspace = SimpleQueue[Workspace](), sampler.workspace()
@@ -95,7 +95,7 @@ def places_of(batches: SampledBatches, epochs: Iterable[int], max_batches: int |
 
 
 def spread(count: int, most: int | None) -> list[int]:
-    """Return at most `most` of the numbers [0, count), evenly apart; None: all."""
+    """Return at most `most` evenly spaced numbers of [0, count); None: all."""
     chosen = count if most is None else min(most, count)
     return [(2 * i + 1) * count // (2 * chosen) for i in range(chosen)]
 
@@ -106,7 +106,7 @@ def distinct_nodes(sampler: NeighborSampler, sample: Sample) -> dict[NodeType, n
         return {node_type: _distinct(ids) for node_type, ids in sample.nodes.items()}
     nodes = dict(sample.nodes)
     for node_type, count in sample.num_seeds.items():
-        if count:  # only seeds can come twice
+        if count:  # only seeds can occur twice
             known = nodes[node_type]
             nodes[node_type] = np.concatenate([_distinct(known[:count]), known[count:]])
     return nodes
@@ -118,7 +118,7 @@ class Visits:
 
     Attributes:
         nodes: node type -> uint[num_nodes], batches that read the row of each node.
-        lists: edge type -> uint[num_dst], how often anything was read of the neighbour list of each node.
+        lists: edge type -> uint[num_dst], how often the neighbour list of each node was read, in whole or in part.
     """
 
     nodes: dict[NodeType, np.ndarray]
@@ -129,10 +129,10 @@ def presample_visits(batches: SampledBatches, *, num_epochs: int = 1, max_batche
     """Sample `num_epochs` epochs and count visits of rows and of neighbour lists.
 
     Args:
-        batches: of training; draws are others than training's, from a seed derived from its own.
+        batches: of training; the draws differ from those of training, by a seed derived from its seed.
         num_epochs: 1 or 2 are enough (GNNLab).
-        max_batches: batches sampled of each epoch, spread evenly over it, where a whole one takes too long; only their visits are counted.
-        num_threads: threads that sample at most, see `iterate_samples`; visits are the same with any number.
+        max_batches: batches to sample of each epoch, spread evenly, if a whole epoch takes too long; only their visits are counted.
+        num_threads: most threads that sample, see `iterate_samples`; the visits do not depend on it.
     """
     if num_epochs < 1:
         raise UsageError(f"presampling takes at least 1 epoch, got {num_epochs}")
@@ -151,14 +151,15 @@ def presample_visits(batches: SampledBatches, *, num_epochs: int = 1, max_batche
 
 
 def count_types(sampler: NeighborSampler, num_batches: int) -> tuple[np.dtype, np.dtype]:
-    """The narrowest integers for counts of (rows, lists): a batch counts a row once, and a list once, or once per tree that reads it."""
+    """Return the narrowest dtypes for counts of (rows, lists): a batch counts a row once, and a list once, or once per tree that reads
+    it."""
     narrow = np.min_scalar_type(num_batches)
     return narrow, np.dtype(np.uint32) if sampler.disjoint else narrow
 
 
 def reads_again(batches: SampledBatches) -> dict[NodeType | EdgeType, float]:
-    """Draw a few batches of an epoch twice. Returns the share of what a batch reads that it reads both times: of the rows of each node
-    type, and of the lists of each edge type. The first draws are those of `presample_visits`."""
+    """Draw a few batches of an epoch twice. Returns the shares of rows, by node type, and of lists, by edge type, that a batch reads both
+    times. The first draws are those of `presample_visits`."""
     apart, graph, workspace = draw_apart(batches.sampler), batches.sampler.graph, batches.sampler.workspace()
     draws = apart, draw_apart(apart)
     same, asked = ({key: 0.0 for key in (*graph.num_nodes, *graph.adjacency)} for _ in range(2))
@@ -171,12 +172,12 @@ def reads_again(batches: SampledBatches) -> dict[NodeType | EdgeType, float]:
 
 
 def _reads(sampler: NeighborSampler, sample: Sample) -> dict[NodeType | EdgeType, np.ndarray]:
-    """Distinct ids of the rows and of the lists that a batch reads."""
+    """Return the distinct ids of the rows and of the lists that a batch reads."""
     return {**distinct_nodes(sampler, sample), **{e: np.unique(lists_read(sampler, sample, e)) for e in sampler.graph.adjacency}}
 
 
 def draw_apart(sampler: NeighborSampler) -> NeighborSampler:
-    """Return the sampler with another seed, derived from its own, so that what is sampled before training is not what training draws."""
+    """Return the sampler with another seed, derived from its own, so that presampled batches are not those of training."""
     low, high = map(int, rng.derive_key(sampler.seed, 0, rng.PRESAMPLE))
     return NeighborSampler(
         sampler.graph, sampler.fanouts, replace=sampler.replace, disjoint=sampler.disjoint, takes_last=sampler.takes_last,
@@ -185,10 +186,10 @@ def draw_apart(sampler: NeighborSampler) -> NeighborSampler:
 
 
 def lists_read(sampler: NeighborSampler, sample: Sample, edge_type: EdgeType) -> np.ndarray:
-    """Return int64[n]: the nodes whose neighbour lists of an edge type a sample reads; a list read twice is there twice.
+    """Return int64[n]: the nodes whose neighbour lists of an edge type a sample reads; a list that is read twice occurs twice.
 
-    With walks: all nodes of the sample, for the edge types of their path, since a sample has the nodes that walks visited most, not all
-    that they visited. Layer-wise: also nodes of whose lists nothing is taken.
+    With walks: all nodes of the sample, for the edge types of their path, since a sample has only the nodes that walks visited most.
+    Layer-wise: also nodes from whose lists nothing is taken.
     """
     if sampler.walks is not None:
         nodes = distinct_nodes(sampler, sample)[edge_type[2]]
@@ -198,7 +199,8 @@ def lists_read(sampler: NeighborSampler, sample: Sample, edge_type: EdgeType) ->
 
 
 def oracle_hotness(batches: Iterable[np.ndarray], num_nodes: int) -> np.ndarray:
-    """Return int64[num_nodes]: how many of the given batches have each node, the best ranking for a static cache over just these."""
+    """Return int64[num_nodes]: in how many of the given batches each node occurs: the best ranking for a static cache over these
+    batches."""
     visits = np.zeros(num_nodes, dtype=np.int64)
     for ids in batches:
         ids = np.ascontiguousarray(ids, dtype=np.int64)

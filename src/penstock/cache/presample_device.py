@@ -1,6 +1,6 @@
-"""Who is hot, by samples that a device draws: the same counts as `penstock.cache.presample.presample_visits`, number for number.
+"""Hotness by samples that a device draws: exactly the same counts as `penstock.cache.presample.presample_visits`.
 
-In: the batches of a loader whose samples a device draws. Out: visits. Nothing of a sample comes to the host. Imports Triton.
+In: the batches of a loader whose samples a device draws. Out: visits. Samples stay on the device. Imports Triton.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from penstock.store.tiers.pinned import to_device, to_host
 logger = logging.getLogger("penstock")
 
 UNDER_WAY = 2
-"""Batches that the device is asked for before the first of them is counted."""
+"""Batches that are under way on the device before the first of them is counted."""
 
 
 def count_on_device(
     batches: SampledBatches, drawn_by: Callable[[NeighborSampler], DeviceSampler], *, num_epochs: int = 1, max_batches: int | None = None
 ) -> Visits | None:
-    """Sample and count as `presample_visits`, which see, on the current stream of a device; None where it has no room for the counts.
+    """Sample and count as `presample_visits`, on the current stream of a device; None if it has no room for the counts.
 
-    `drawn_by`: gives who draws the samples of a sampler.
+    `drawn_by`: sampler -> the device's sampler for it.
     """
     ours = drawn_by(draw_apart(batches.sampler))
     device = ours.graph.device
     try:
         return _visits(batches, ours, num_epochs, max_batches)
-    except RuntimeError as error:  # of torch, of the driver
+    except RuntimeError as error:  # raised by torch or the driver
         if not isinstance(error, torch.OutOfMemoryError) and "out of memory" not in str(error):
             raise
         logger.warning(
@@ -50,9 +50,9 @@ def count_on_device(
         )  # fmt: skip
         return None
     finally:
-        settle(device)  # samples may be under way still, and read the topology
+        settle(device)  # samples may still be under way, and read the topology
         if device.type == "cuda":
-            torch.cuda.empty_cache()  # what is free decides how much is kept
+            torch.cuda.empty_cache()  # the free memory determines how much is kept
 
 
 def _visits(batches: SampledBatches, ours: DeviceSampler, num_epochs: int, max_batches: int | None) -> Visits:
@@ -69,7 +69,7 @@ def _visits(batches: SampledBatches, ours: DeviceSampler, num_epochs: int, max_b
 def _drawn(
     ours: DeviceSampler, batches: SampledBatches, num_epochs: int, max_batches: int | None
 ) -> Iterator[tuple[dict[NodeType, np.ndarray], DeviceSample]]:
-    """Samples, and the seeds of each."""
+    """Yield samples, and the seeds of each."""
     idle, asked = [ours.workspace() for _ in range(UNDER_WAY)], deque[tuple[dict[NodeType, np.ndarray], Any, Any]]()
     for epoch, batch in places_of(batches, range(num_epochs), max_batches):
         if not idle:
@@ -84,12 +84,12 @@ def _drawn(
 
 
 def _count(sample: DeviceSample, seeds: dict[NodeType, np.ndarray], nodes: dict[str, torch.Tensor], lists: dict[Any, torch.Tensor]) -> None:
-    """Add a sample to the counts: a row once, a list as often as anything is read of it."""
+    """Add a sample to the counts: a row once, a list as often as it is read."""
     for node_type, ids in sample.nodes.items():
         counts, known, given = nodes[node_type], ids, seeds.get(node_type)
         if sample.trees is not None:
             known = ids.unique()
-        elif given is not None and not are_distinct(given):  # nothing but seeds can be there twice
+        elif given is not None and not are_distinct(given):  # only seeds can occur twice
             known = torch.cat([to_device(np.unique(given), ids.device), ids[given.size :]])
         counts.index_add_(0, known, counts.new_ones(1).expand(known.numel()))
     for edge_type, edges in sample.edges.items():
@@ -98,6 +98,6 @@ def _count(sample: DeviceSample, seeds: dict[NodeType, np.ndarray], nodes: dict[
 
 
 def _narrowed(counts: torch.Tensor, dtype: np.dtype) -> np.ndarray:
-    """Counts of a device as an array of narrow integers, the largest of them for what is more."""
+    """Return counts of a device as an array of narrow integers, saturating."""
     [array] = to_host(counts.clamp_(max=min(np.iinfo(dtype).max, np.iinfo(np.int32).max)))
     return array.astype(dtype)

@@ -1,9 +1,9 @@
-"""Numbers of nodes ranked hottest first, some at a time: for graphs of which a sort of all nodes would be the largest thing in memory.
+"""Ranking nodes hottest first, block by block: for graphs in which sorting all nodes would take more memory than anything else.
 
-In: hotness. Out: ids, hottest first, equal ones by id, in blocks. Invariant: the same order as a stable sort of all, whatever the blocks.
-How: a histogram over the leading 16 bits of every number says which range of numbers the next block is; one pass over the hotness gathers
-its ids, which are then sorted. A range of equal leading bits with too many ids is divided by the next 16 bits; equal numbers come in order
-of ids as they are. So nothing of eight bytes a node is made, at the price of a pass a block.
+In: hotness. Out: ids, hottest first, ties by id, in blocks. Invariant: the same order as a stable sort of all, for any size of blocks.
+How: a histogram over the leading 16 bits of all numbers gives the range of numbers of the next block; one pass over the hotness gathers its
+ids, which are then sorted. A range of equal leading bits with too many ids is divided by the next 16 bits; equal numbers are in order of
+ids already. So no array of eight bytes per node is needed, at the cost of one pass per block.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 BLOCK = 1 << 18
-"""Numbers looked at at a time."""
+"""Numbers processed at a time."""
 LEAST, SHARE = 1 << 18, 1 / 16
-"""Ids in a block: a share of all, or so many if that is more. Sorting one takes about 30 bytes an id."""
+"""Ids per block: SHARE of all, or LEAST if that is more. Sorting a block takes about 30 bytes per id."""
 
 _DIGIT = 16
 
 
 def rank(hotness: Sequence[np.ndarray], *, most: int | None = None) -> Iterator[np.ndarray]:
-    """Yield the ids of all entries, hottest first, equal ones by id.
+    """Yield the ids of all entries, hottest first, ties by id.
 
     Args:
-        hotness: vectors of numbers without NaN; the ids of the second go on after those of the first, and so on.
-        most: ids of a block at most; None: see SHARE.
+        hotness: vectors of numbers without NaN; ids of the second continue after those of the first, and so on.
+        most: most ids of a block; None: see SHARE.
     Yields:
         int64[n].
-    Cost: a byte or two a node where nothing is taken of it, about 30 bytes an id of a block; O(n) time per block.
+    Cost: one or two bytes per node, and about 30 bytes per id of a block; O(n) time per block.
     """
     keys = _Keys(hotness)
     yield from _walk(keys, 0, keys.num_bits, max(1, most or max(LEAST, int(SHARE * keys.size))))
 
 
 class _Keys:
-    """Unsigned keys whose ascending order is the descending one of the numbers, made block by block."""
+    """Unsigned keys whose ascending order is the descending order of the numbers, made block by block."""
 
     def __init__(self, hotness: Sequence[np.ndarray]) -> None:
         self._arrays, self.size = list(hotness), sum(array.size for array in hotness)
@@ -44,7 +44,7 @@ class _Keys:
         self._dtype, self.num_bits = dtype, 8 * dtype.itemsize
 
     def blocks(self, prefix: int, shift: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield (ids, keys) of the entries whose key begins with a prefix: whose bits from `shift` on are it."""
+        """Yield (ids, keys) of the entries whose keys begin with a prefix: key >> shift == prefix."""
         begin = 0
         for array in self._arrays:
             for first in range(0, array.size, BLOCK):
@@ -69,7 +69,7 @@ class _Keys:
 
 
 def _walk(keys: _Keys, prefix: int, shift: int, most: int) -> Iterator[np.ndarray]:
-    """The entries under a prefix, in blocks."""
+    """Yield the entries under a prefix, in blocks."""
     low = shift - _DIGIT
     counts = np.zeros(1 << _DIGIT, np.int64)
     for _, some in keys.blocks(prefix, shift):
@@ -89,14 +89,14 @@ def _walk(keys: _Keys, prefix: int, shift: int, most: int) -> Iterator[np.ndarra
 
 
 def _within(ids: np.ndarray, keys: np.ndarray, low: int, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
-    """Select those whose digit lies in [first, last)."""
+    """Select the entries whose digit is in [first, last)."""
     digits = (keys >> keys.dtype.type(low)) & keys.dtype.type(0xFFFF)
     at = np.flatnonzero((digits >= first) & (digits <= last - 1))
     return ids[at], keys[at]
 
 
 def _ranges(counts: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
-    """Ranges of digits with entries, each of one digit or of at most `most` entries."""
+    """Yield ranges of digits that have entries: each a single digit, or with at most `most` entries."""
     used = np.flatnonzero(counts)
     ends, done, first = np.cumsum(counts[used]), 0, 0
     while first < used.size:

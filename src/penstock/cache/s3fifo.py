@@ -13,10 +13,10 @@ MAX_MARK = (1 << 31) - 4
 
 
 class S3FIFO(Policy):
-    """New rows enter a small queue, a tenth of the cache; those hit twice there move on to the main queue, which spares rows that are hit.
+    """New rows enter a small queue, a tenth of the cache; those hit twice there move to the main queue, which spares rows that are hit.
 
-    Ids that left the small queue lately enter the main queue at once. The directory remembers as many of them as the main queue has rows.
-    4 bytes a node and 17 a row.
+    Ids that left the small queue recently enter the main queue directly. The directory remembers as many of them as the main queue has
+    rows. Takes 4 bytes per node and 17 per row.
     """
 
     name = "s3-fifo"

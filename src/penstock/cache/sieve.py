@@ -9,9 +9,9 @@ from penstock.kernels.cache_sieve import cpu as kernels
 
 
 class SIEVE(MarkingPolicy):
-    """CLOCK in which new rows are put at the end of the queue, not behind the hand: rows that are not asked for again leave early.
+    """Like CLOCK, but new rows always enter at the end of the queue, not at the hand, so that rows without a second access leave early.
 
-    4 bytes a node and 8 a row.
+    Takes 4 bytes per node and 8 per row.
     """
 
     name = "sieve"

@@ -1,7 +1,7 @@
-"""How many of the ids asked for would hit, without moving a row.
+"""Simulating caches: how many requested ids would be hits, without moving rows.
 
-In: a policy, or a ranking and capacities; and batches of distinct ids. Out: hits and ids asked for, per batch. The hit rate of a run is the
-ratio of their sums; the papers take the mean of the batches' ratios.
+In: a policy, or a ranking and capacities; and batches of distinct ids. Out: hits and requested ids, per batch. The hit rate of a run is the
+ratio of their sums; the papers take the mean of the ratios of batches.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from penstock.kernels.rank_hits import cpu as kernels
 
 
 def simulate(policy: Policy, batches: Iterable[np.ndarray], *, superbatch: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Play batches through a policy, announcing them where it looks ahead.
+    """Simulate a policy on batches, announcing them if it looks ahead.
 
     Args:
         policy: in any state; the batches change it.
         batches: int64[n] each, distinct ids. A policy that looks ahead holds `policy.window` of them at a time.
-        superbatch: announce a whole window when all of the one before is accessed (Ginex), in place of one batch after each access.
+        superbatch: announce a whole window when the one before is used up (Ginex), rather than one batch after each access.
     Returns:
         hits int64[num_batches], asked int64[num_batches].
     """
@@ -36,7 +36,7 @@ def simulate(policy: Policy, batches: Iterable[np.ndarray], *, superbatch: bool 
 
 
 def announced(policy: Any, batches: Iterable[np.ndarray], *, superbatch: bool = False) -> Iterator[np.ndarray]:
-    """Yield each batch, after announcing the window that begins with it to a policy that looks ahead."""
+    """Yield each batch; before, announce the window that starts with it to a policy that looks ahead."""
     if not hasattr(policy, "announce"):
         yield from batches
         return
@@ -54,7 +54,7 @@ def announced(policy: Any, batches: Iterable[np.ndarray], *, superbatch: bool = 
 def static_hits(
     ranking: np.ndarray, batches: Iterable[np.ndarray], capacities: Sequence[int], num_nodes: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Hits of static caches that keep the first rows of a ranking, for all capacities in one pass.
+    """Return the hits of static caches that keep the first rows of a ranking, for all capacities in one pass.
 
     Args:
         ranking: int64[m], distinct ids, best first (`plan_static`); nodes not in it are never kept.

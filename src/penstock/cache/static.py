@@ -1,4 +1,4 @@
-"""The static policy: what it is filled with stays."""
+"""The static policy: the initial content stays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from penstock.kernels.cache_lookup import cpu as kernels
 
 
 class Static(Policy):
-    """Keeps its initial content; misses never come in, so the order of batches does not matter. 4 bytes a node, none a row."""
+    """Keeps its initial content; misses are never inserted, so the order of batches does not matter. Takes 4 bytes per node, none per
+    row."""
 
     name = "static"
 

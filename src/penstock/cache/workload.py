@@ -1,4 +1,4 @@
-"""What will be sampled, and what is measured of it to rank rows and lists: visits, degrees, inclusion probabilities, each computed once.
+"""The batches to be sampled, and numbers by which rows and lists are ranked: visits, degrees, inclusion probabilities; computed once.
 
 In: the batches of a loader. Out: numbers per row and per neighbour list.
 """
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from penstock.sample.device import DeviceSampler
 
 INCLUSION_BYTES = 24
-"""Per node, while inclusion probabilities are calculated."""
+"""Memory per node while inclusion probabilities are calculated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload(SampledBatches):
-    """The batches that will be sampled, about which hotness is asked.
+    """The batches to be sampled, as the basis of hotness.
 
     Attributes:
-        num_epochs: epochs to sample to find out what is hot.
-        max_batches: batches to sample of each, spread evenly over it; None: all.
-        num_threads: threads that sample for it, at most.
-        by_inclusion: whether expected visits may be corrected by inclusion probabilities, where draws are uniform: that takes a pass over
-            the edges per hop, and 24 bytes a node, which must be little of the free memory.
-        drawn_by: sampler -> the device's sampler that draws its samples; None: the CPU draws them.
+        num_epochs: epochs to presample.
+        max_batches: batches to presample of each epoch, spread evenly; None: all.
+        num_threads: most threads that presample.
+        by_inclusion: whether expected visits may be corrected by inclusion probabilities, if draws are uniform: this takes a pass over the
+            edges per hop, and 24 bytes per node, which must be a small part of the free memory.
+        drawn_by: sampler -> the device's sampler for it; None: the CPU samples.
     """
 
     max_batches: int | None = None
@@ -51,7 +51,7 @@ class Workload(SampledBatches):
     _inclusion: dict[int, dict[NodeType, np.ndarray]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def visits(self) -> Visits:
-        """Visits of every row and list, counted in samples; sampled once."""
+        """Return the visits of every row and list, counted in samples; sampled once."""
         if not self._visits:
             how, visits = {"num_epochs": self.num_epochs, "max_batches": self.max_batches}, None
             if self.drawn_by is not None:
@@ -62,13 +62,13 @@ class Workload(SampledBatches):
         return self._visits[0]
 
     def degree(self, node_type: NodeType) -> np.ndarray:
-        """Out-degrees, `degree_hotness`; counted once."""
+        """Return out-degrees (`degree_hotness`); counted once."""
         if node_type not in self._degrees:
             self._degrees[node_type] = degree_hotness(self.sampler.graph, node_type)
         return self._degrees[node_type]
 
     def inclusion(self, node_type: NodeType, num_hops: int) -> np.ndarray | None:
-        """float32[num_nodes]: the probability that `num_hops` hops reach each node; calculated once. None: see `by_inclusion`."""
+        """Return float32[num_nodes]: the probability that `num_hops` hops reach each node; calculated once. None: see `by_inclusion`."""
         num_nodes = sum(self.sampler.graph.num_nodes.values())
         if num_hops not in self._inclusion:
             is_wanted = self.by_inclusion and draws_uniformly(self.sampler) and not self.sampler.graph.is_partitioned
@@ -79,11 +79,11 @@ class Workload(SampledBatches):
         return self._inclusion[num_hops][node_type]
 
     def row_visits(self, node_type: NodeType) -> np.ndarray:
-        """float32[num_nodes]: the expected visits of each row."""
+        """Return float32[num_nodes]: the expected visits of each row."""
         return self.expected_rows(self.visits().nodes[node_type], node_type, self.max_batches)
 
     def list_visits(self, edge_type: EdgeType) -> np.ndarray:
-        """float32[num_dst]: the expected visits of each neighbour list."""
+        """Return float32[num_dst]: the expected visits of each neighbour list."""
         return self.expected_lists(self.visits().lists[edge_type], edge_type, self.max_batches)
 
     def expected_rows(self, visits: np.ndarray, node_type: NodeType, num_batches: int | None) -> np.ndarray:
@@ -91,7 +91,7 @@ class Workload(SampledBatches):
         return self._expected(visits, node_type, self.inclusion(node_type, self.sampler.num_hops), num_batches, node_type)
 
     def expected_lists(self, visits: np.ndarray, edge_type: EdgeType, num_batches: int | None) -> np.ndarray:
-        """Likewise for the neighbour lists of an edge type; float32[num_dst]."""
+        """Return float32[num_dst]: likewise for the neighbour lists of an edge type."""
         inclusion = self.inclusion(edge_type[2], self.sampler.num_hops - 1)
         return self._expected(visits, edge_type[2], inclusion, num_batches, edge_type)
 

@@ -1,9 +1,9 @@
-"""The command line: one file per command, each a thin cover over the library.
+"""The command line: one file per command, each a thin layer over the library.
 
 In: arguments. Out: a result on standard output, progress on standard error, an exit code: 0 done, 1 failed, 2 bad usage or bad input,
 130 interrupted, by Ctrl-C, SIGTERM or SIGHUP. Invariants: an error is one line that says what to do; with `--json`, standard output is
-exactly one JSON object, also when the command fails; standard error that cannot be written ends nothing. Nothing heavy is imported before
-a command runs, so that `--help` is instant.
+exactly one JSON object, also when the command fails; a command does not fail because standard error cannot be written. Nothing heavy is
+imported before a command runs, so that `--help` is instant.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REFUSED = 2
 INTERRUPTED = 130
 _REFUSALS = (UsageError, InputError, StoreError, StateError, DivergedError)
 _CLICK_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
-"""What the argument parser raises. Some versions of typer bring the parser along and some import it, but this path leads to it in all."""
+"""Base of the argument parser's errors. Some versions of typer bundle the parser and some import it; this works with both."""
 
 
 def make_app() -> typer.Typer:
@@ -59,7 +59,7 @@ def make_app() -> typer.Typer:
     return app
 
 
-def _version(version: bool = typer.Option(False, "--version", help="Print the version and leave.")) -> None:
+def _version(version: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
     if version:
         from penstock import __version__
 
@@ -71,26 +71,26 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a command and leave the process with its exit code."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch is not loaded yet; why: "beside other programs" in docs/tuning.md
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # and not nohup's
-            signal.signal(number, signal.default_int_handler)  # as Ctrl-C: what is half done is cleared up
+        if signal.getsignal(number) is signal.SIG_DFL:  # unless nohup ignores it
+            signal.signal(number, signal.default_int_handler)  # as Ctrl-C does, so that unfinished work is cleaned up
     _open_streams()
     code = run(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except OSError:  # that was said, or cannot be: Python would try once more, and exit with 120
+        except OSError:  # reported already, or impossible to report: Python would flush again, and exit with 120
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(code)
 
 
 def _open_streams() -> None:
-    """Have all three, as a service manager may have closed them: the next file that is opened would be standard error to the libraries."""
-    while (number := os.open(os.devnull, os.O_RDWR)) < 3:  # gets the lowest that is free
+    """Open those of the three standard streams that a service manager closed: else the next opened file would become one of them."""
+    while (number := os.open(os.devnull, os.O_RDWR)) < 3:  # open returns the lowest free number
         pass
     os.close(number)
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")  # a path, a name of a class: not worth a result
+        sys.stdout.reconfigure(errors="backslashreplace")  # a path or the name of a class: no reason to lose the result
 
 
 def run(arguments: list[str]) -> int:
@@ -117,11 +117,11 @@ def run(arguments: list[str]) -> int:
 
 @contextmanager
 def _warnings_said() -> Iterator[None]:
-    """Print each warning of the library as a line, with arguments as they are typed."""
+    """Print each warning of the library as one line, with arguments spelled as options."""
 
     def say(record: logging.LogRecord) -> None:
         message = record.msg.spelled(as_typed) if isinstance(record.msg, PenstockError) else record.getMessage()
-        with suppress(OSError):  # a warning that nobody reads ends nothing
+        with suppress(OSError):  # a warning that cannot be written is no failure
             words.say(f"warning: {' '.join(message.split())}")
 
     logger, handler = logging.getLogger("penstock"), logging.Handler(logging.WARNING)
@@ -134,7 +134,7 @@ def _warnings_said() -> Iterator[None]:
 
 
 def _refuse_empty(arguments: list[str]) -> None:
-    """Raise where an argument is empty, as of a variable of the shell that is not set: as a path it would be the current folder."""
+    """Refuse an empty argument, as from an unset shell variable: as a path it would mean the current folder."""
     for before, one in zip(["", *arguments], arguments, strict=False):
         if not one or (one.startswith("--") and one.endswith("=")):
             of = one[:-1] or (before if before.startswith("-") else "")
@@ -142,7 +142,7 @@ def _refuse_empty(arguments: list[str]) -> None:
 
 
 def _refuse_lost_folder() -> None:
-    """Raise where the current folder was deleted: no relative path means anything there, and torch cannot be loaded."""
+    """Refuse to run if the current folder was deleted: relative paths would mean nothing, and torch cannot be loaded."""
     try:
         os.getcwd()
     except OSError as error:
@@ -175,13 +175,13 @@ def _report(error: Exception, arguments: list[str]) -> int:
 
 
 def _is_said(error: BaseException | None) -> bool:
-    """Whether another of several processes says the same."""
+    """Whether another of several processes reports the same error."""
     return getattr(error, "is_said", False)
 
 
 def _say(message: str, kind: str, code: int, arguments: list[str]) -> int:
     line = words.printable(" ".join(message.split()))
-    with suppress(OSError):  # the exit code says it all the same
+    with suppress(OSError):  # the exit code still tells
         words.say(f"penstock: {line}")
     if "--json" in arguments:
         with suppress(OSError):

@@ -12,21 +12,22 @@ from penstock.cli.console import AsJson, make_progress, require_least_room, show
 
 
 def aggregate(
-    store: Annotated[Path, typer.Argument(help="Folder of the store, of one node type; it stays as it is.")],
+    store: Annotated[Path, typer.Argument(help="Folder of the store, of one node type; it is not changed.")],
     dest: Annotated[Path, typer.Argument(help="Folder of the new store.")],
-    by: Annotated[str, typer.Option(help="mean, for sage; sum, for gin; gcn.")] = "mean",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there.")] = False,
-    batch_size: Annotated[int | None, typer.Option(help="Nodes per batch. (default: by the width of the rows)")] = None,
+    by: Annotated[str, typer.Option(help="mean (for sage), sum (for gin) or gcn.")] = "mean",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store at DEST.")] = False,
+    batch_size: Annotated[int | None, typer.Option(help="Nodes per batch. (default: depends on the width of the rows)")] = None,
     host_memory: Annotated[
-        str | None, typer.Option(help="A budget for the whole process, 2GiB; rows and neighbour lists then come from the disk.")
+        str | None, typer.Option(help="Memory budget for the whole process, e.g. 2GiB; rows and neighbour lists are then read from disk.")
     ] = None,
     spool: Annotated[
-        str | None, typer.Option(help="With --host-memory: 16GiB of the disk, where the rows of many batches, read at once, wait.")
+        str | None,
+        typer.Option(help="With --host-memory: disk space, e.g. 16GiB, where rows of many batches, read at once, wait for their batch."),
     ] = None,
     num_workers: Annotated[int, typer.Option(help="Sampling threads.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Make a store whose features are aggregated over all neighbours: a model's first layer then samples nothing."""
+    """Make a store whose features are aggregated over all neighbours, so that a model's first layer needs no sampling."""
     require_least_room()
     from penstock.kernels.bus_error import explain_bus_errors
     from penstock.train import aggregate as make

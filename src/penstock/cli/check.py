@@ -1,4 +1,4 @@
-"""`penstock check STORE`: is the store whole; with `--deep`, does every byte and invariant hold."""
+"""`penstock check STORE`: whether a store is complete; with `--deep`, whether all checksums and invariants hold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check(
     deep: Annotated[bool, typer.Option("--deep", help="Read everything: checksums and every invariant.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Check a store, or a partition: sizes and headers, or with --deep everything. Exit code 2 where something is wrong."""
+    """Check a store or a partition: sizes and headers, with --deep everything. Exit code 2 if it is damaged."""
     from penstock.partition import check_partition, is_partition
     from penstock.store import check as check_store
 

@@ -1,6 +1,6 @@
 """What commands share: printing a result as text or JSON, progress on standard error, and how options are spelled.
 
-In a terminal, progress is a bar per stage; elsewhere it is one line per stage when it ends.
+In a terminal, progress is a bar per stage; elsewhere it is one line at the end of each stage.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Memory = Annotated[
-    str | None, typer.Option(metavar="BYTES", help="Bound for the whole process, e.g. 2GiB. (default: half of what is free)")
+    str | None, typer.Option(metavar="BYTES", help="Memory bound for the whole process, e.g. 2GiB. (default: half of the free memory)")
 ]
 
 _OTHER_NAMES = {"edge_fields": "edge-field", "node_fields": "node-field"}
@@ -30,7 +30,7 @@ _QUOTES = "'\"[("
 
 
 def as_typed(name: str, value: str | None) -> str:
-    """Spell an argument of the library, with its value as Python has it, as the option that is typed."""
+    """Return an argument of the library, with its value as in Python, as the option that is typed."""
     option = f"--{_OTHER_NAMES.get(name, name).replace('_', '-')}"
     if value in (None, "True"):
         return option
@@ -44,7 +44,7 @@ def as_typed(name: str, value: str | None) -> str:
 
 
 def require_least_room() -> None:
-    """Refuse where the container around this process has no room for torch and PyG: it would be killed while it loads them."""
+    """Refuse if the container around this process has no room for torch and PyG: the process would be killed while it loads them."""
     from penstock.store.budget import TORCH_BYTES, require_room
 
     if "torch" not in sys.modules:

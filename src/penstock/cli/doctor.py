@@ -1,4 +1,4 @@
-"""`penstock doctor`: what this machine has of all that Penstock can use."""
+"""`penstock doctor`: which optional parts this machine has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.cli.console import AsJson, show
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Say what is available on this machine, what each missing part would bring, and why it is missing."""
+    """List what is available on this machine, and for each missing part what it would bring and why it is missing."""
     from penstock import __version__
     from penstock.report.doctor import examine
 

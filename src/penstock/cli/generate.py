@@ -1,8 +1,8 @@
-"""`penstock generate KIND DEST`: a made-up graph into a store, in bounded memory.
+"""`penstock generate KIND DEST`: write a generated graph into a store, in bounded memory.
 
-One command per kind, each a function that names the kind's own options; what all kinds share is added to its signature. Defaults are
-those of the generators (`penstock.sources.generate`, which is not imported before a command runs): an option that is not given is not
-passed on. What a kind cannot do without has no default here, and the help marks it.
+One command per kind, each a function that names the kind's own options; options of all kinds are added to its signature. Defaults are
+those of the generators (`penstock.sources.generate`, which is imported only when a command runs): an option that is not given is not
+passed on. Options that a kind requires have no default here, and the help marks them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import typer
 from penstock.cli import writing
 from penstock.cli.grouping import with_groups
 
-NumEdges = Annotated[int | None, typer.Option(help="How many edges. (default: 16 for each node)")]
+NumEdges = Annotated[int | None, typer.Option(help="Number of edges. (default: 16 per node)")]
 Skew = Annotated[
     float | None,
     typer.Option(help="0 is uniform; the number of nodes of degree d falls as d**-(1 + 1/skew). (default: 0.6, communities: 0.33)"),
@@ -26,48 +26,59 @@ Skew = Annotated[
 
 
 def rmat(
-    num_nodes: Annotated[int | None, typer.Option(help="How many nodes; this or --scale is needed.")] = None,
-    scale: Annotated[int | None, typer.Option(help="In place of --num-nodes: its logarithm to base 2.")] = None,
+    num_nodes: Annotated[int | None, typer.Option(help="Number of nodes; give this or --scale.")] = None,
+    scale: Annotated[int | None, typer.Option(help="log2 of the number of nodes, in place of --num-nodes.")] = None,
     num_edges: NumEdges = None,
-    a: Annotated[float | None, typer.Option(help="Quadrant of low sources and low destinations. (default: 0.57)")] = None,
-    b: Annotated[float | None, typer.Option(help="Low sources, high destinations. (default: 0.19)")] = None,
-    c: Annotated[float | None, typer.Option(help="High sources, low destinations. (default: 0.19)")] = None,
+    a: Annotated[
+        float | None, typer.Option(help="Probability of the quadrant of low sources and low destinations. (default: 0.57)")
+    ] = None,
+    b: Annotated[float | None, typer.Option(help="Probability of low sources and high destinations. (default: 0.19)")] = None,
+    c: Annotated[float | None, typer.Option(help="Probability of high sources and low destinations. (default: 0.19)")] = None,
     permute: Annotated[bool | None, typer.Option(help="Give the nodes random ids. (default: permute)")] = None,
 ) -> None:
-    """R-MAT: edges fall through the quadrants of the adjacency matrix. Needs --num-nodes or --scale."""
+    """R-MAT: each edge descends at random through quadrants of the adjacency matrix. Needs --num-nodes or --scale."""
 
 
-def zipf(num_nodes: Annotated[int, typer.Option(help="How many nodes.")], num_edges: NumEdges = None, skew: Skew = None) -> None:
-    """Zipf: both ends of every edge from one rank law. Needs --num-nodes."""
+def zipf(num_nodes: Annotated[int, typer.Option(help="Number of nodes.")], num_edges: NumEdges = None, skew: Skew = None) -> None:
+    """Zipf: both ends of every edge are drawn by one power law over ranks. Needs --num-nodes."""
 
 
 def communities(
-    num_nodes: Annotated[int | None, typer.Option(help="How many nodes. (default: 100000)")] = None,
-    num_edges: Annotated[int | None, typer.Option(help="How many edges. (default: 20 for each node)")] = None,
-    num_communities: Annotated[int | None, typer.Option(help="Community c has class c % num_classes. (default: num_classes)")] = None,
-    mixing: Annotated[float | None, typer.Option(help="Share of the edges from anywhere. (default: 0.3)")] = None,
+    num_nodes: Annotated[int | None, typer.Option(help="Number of nodes. (default: 100000)")] = None,
+    num_edges: Annotated[int | None, typer.Option(help="Number of edges. (default: 20 per node)")] = None,
+    num_communities: Annotated[
+        int | None, typer.Option(help="Number of communities; community c has class c % num_classes. (default: num_classes)")
+    ] = None,
+    mixing: Annotated[float | None, typer.Option(help="Share of the edges whose source may be anywhere. (default: 0.3)")] = None,
     skew: Skew = None,
-    feature_accuracy: Annotated[float | None, typer.Option(help="What features alone allow. (default: 0.45)")] = None,
+    feature_accuracy: Annotated[
+        float | None, typer.Option(help="Accuracy that a classifier of the features alone can reach. (default: 0.45)")
+    ] = None,
 ) -> None:
-    """Planted communities: the graph tells the class, features hardly do. Needs nothing."""
+    """Planted communities: classes follow from the graph, and only weakly from features. All options have defaults."""
 
 
 def kronecker(
-    base: Annotated[Path, typer.Option(metavar="STORE", help="The store to expand; its features and labels come along.")],
-    num_copies: Annotated[int | None, typer.Option(help="Factor on the nodes. (default: 4)")] = None,
-    edge_factor: Annotated[float | None, typer.Option(help="Factor on the edges. (default: 2.2 times num_copies)")] = None,
-    feature_noise: Annotated[float | None, typer.Option(help="Deviation of the noise on features. (default: 0)")] = None,
+    base: Annotated[Path, typer.Option(metavar="STORE", help="Store to expand; its features and labels are copied.")],
+    num_copies: Annotated[int | None, typer.Option(help="The result has this many times the nodes. (default: 4)")] = None,
+    edge_factor: Annotated[
+        float | None, typer.Option(help="The result has this many times the edges. (default: 2.2 times num_copies)")
+    ] = None,
+    feature_noise: Annotated[float | None, typer.Option(help="Standard deviation of noise added to features. (default: 0)")] = None,
 ) -> None:
-    """Kronecker: an existing graph several times as large, degrees and communities kept. Needs --base."""
+    """Kronecker: a larger version of an existing graph, with its degree distribution and communities. Needs --base."""
 
 
 def _of_all_kinds(
-    seed: Annotated[int | None, typer.Option(help="All of the graph follows from it and the options. (default: 0)")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed; the graph is a function of it and the options. (default: 0)")] = None,
     feature_dim: Annotated[
         int | None,
-        typer.Option(help="Width of features: random; of communities by class. (default: 0, communities: 64)"),
+        typer.Option(help="Width of the features: random; for communities they depend on the class. (default: 0, communities: 64)"),
     ] = None,
-    num_classes: Annotated[int | None, typer.Option(help="Of labels: random; of communities theirs. (default: 0, communities: 16)")] = None,
+    num_classes: Annotated[
+        int | None,
+        typer.Option(help="Number of classes: random labels; for communities those of the community. (default: 0, communities: 16)"),
+    ] = None,
     train: Annotated[float | None, typer.Option(help="Share of the nodes for training. (default: 0, communities: 0.5)")] = None,
     val: Annotated[float | None, typer.Option(help="Share of the nodes for validation. (default: 0, communities: 0.25)")] = None,
     test: Annotated[float | None, typer.Option(help="Share of the nodes for testing. (default: 0, communities: 0.25)")] = None,

@@ -1,4 +1,4 @@
-"""Commands whose options are those of several functions: each function is a group of options, and a panel of the help."""
+"""Commands that take their options from several functions: each function is a group of options, shown as a panel of the help."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Annotated, get_type_hints
 def with_groups(
     run: Callable[..., None], groups: Mapping[Callable[..., None], str | None], reword: Callable[[str], str] = str
 ) -> Callable[..., None]:
-    """Give a command the options of other functions; it is called with all of them by name.
+    """Add the options of other functions to a command; it is called with all of them by name.
 
     Args:
-        run: the command: arguments of its own, and `**given`.
-        groups: function that names options in its signature -> title of their panel in the help; None: among "Options".
+        run: the command: its own arguments, and `**given`.
+        groups: function whose signature names options -> title of their panel in the help; None: in the panel "Options".
         reword: applied to the help of each option.
     """
     parameters = [one for one in inspect.signature(run).parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]

@@ -1,4 +1,4 @@
-"""`penstock infer RUN`: what a run has learnt, for all nodes."""
+"""`penstock infer RUN`: outputs or embeddings of all nodes, by the model of a run."""
 
 from __future__ import annotations
 
@@ -18,23 +18,29 @@ def infer(
             help="File for the rows: .npy (row i is node i) or .parquet (with your ids). (default: outputs.npy or hidden.npy in RUN)"
         ),
     ] = None,
-    rows: Annotated[str, typer.Option(help="outputs: of the last layer, one number per class; hidden: what goes into it.")] = "outputs",
-    store: Annotated[Path | None, typer.Option(help="Folder of the store. (default: where it was in training)")] = None,
+    rows: Annotated[
+        str, typer.Option(help="outputs: of the last layer, one number per class; hidden: the input of the last layer.")
+    ] = "outputs",
+    store: Annotated[Path | None, typer.Option(help="Folder of the store. (default: the one used in training)")] = None,
     inductive: Annotated[
-        bool, typer.Option("--inductive", help="STORE is another graph than that of the training, of the same types: of a day later.")
+        bool,
+        typer.Option(
+            "--inductive", help="STORE is another graph of the same types than that of the training, for instance of a later day."
+        ),
     ] = False,
-    batch_size: Annotated[int | None, typer.Option(help="Nodes per batch. (default: by the width of the rows)")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Nodes per batch. (default: depends on the width of the rows)")] = None,
     host_memory: Annotated[
-        str | None, typer.Option(help="A budget for the whole process, 2GiB; rows and neighbour lists then come from the disk.")
+        str | None, typer.Option(help="Memory budget for the whole process, e.g. 2GiB; rows and neighbour lists are then read from disk.")
     ] = None,
     spool: Annotated[
-        str | None, typer.Option(help="With --host-memory: 16GiB of the disk, where the rows of many batches, read at once, wait.")
+        str | None,
+        typer.Option(help="With --host-memory: disk space, e.g. 16GiB, where rows of many batches, read at once, wait for their batch."),
     ] = None,
     num_workers: Annotated[int, typer.Option(help="Sampling threads.")] = 1,
     device: Annotated[str, typer.Option(help="Where the model computes: cpu, cuda, cuda:1.")] = "cpu",
     as_json: AsJson = False,
 ) -> None:
-    """Write what the model of a run gives for every node, over all neighbours. Killed, the same command goes on."""
+    """Compute outputs or embeddings of all nodes by the model of a run, over all neighbours. If killed, the same command continues."""
     require_least_room()
     from penstock.kernels.bus_error import explain_bus_errors
     from penstock.train import infer_run

@@ -1,4 +1,4 @@
-"""`penstock info STORE`: what a store holds."""
+"""`penstock info STORE`: the contents of a store."""
 
 from __future__ import annotations
 
@@ -106,6 +106,6 @@ def _fields(fields: dict[str, ArraySpec]) -> str:
 
 
 def _names(spec: ArraySpec) -> str:
-    """Return the first names of the classes, where they have any."""
+    """Return the first names of the classes, if they have any."""
     names = spec.properties.get("class_names", [])
     return f": {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}" if names else ""

@@ -12,7 +12,7 @@ from penstock.cli import writing
 from penstock.cli.grouping import with_groups
 from penstock.cli.parsing import parse_pairs
 
-SOURCE_HELP = "A .npz graph, CSV or Parquet edges (file, folder, pattern), a .json description, an OGB folder."
+SOURCE_HELP = "A .npz graph, edges as CSV or Parquet (file, folder, pattern), a .json description, or an OGB or MAG240M folder."
 
 
 def _ingest(
@@ -21,19 +21,19 @@ def _ingest(
     src: Annotated[str | None, typer.Option(metavar="COLUMN", help="Tables: column of the sources.")] = None,
     dst: Annotated[str | None, typer.Option(metavar="COLUMN", help="Tables: column of the destinations.")] = None,
     edge_field: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=COLUMNS", help="Tables: an edge field, as x=a,f*; may be repeated.")
+        list[str] | None, typer.Option(metavar="NAME=COLUMNS", help="Tables: an edge field, for instance x=a,f*; may be repeated.")
     ] = None,
     nodes: Annotated[str | None, typer.Option(metavar="PATH", help="Tables: node table.")] = None,
-    num_nodes: Annotated[int | None, typer.Option(help="Tables: number of nodes, where no node table tells.")] = None,
+    num_nodes: Annotated[int | None, typer.Option(help="Tables: number of nodes, if there is no node table.")] = None,
     id: Annotated[str | None, typer.Option(metavar="COLUMN", help="Node table: column of ids.")] = None,
     ids: Annotated[str | None, typer.Option(metavar="KIND", help="Ids are: number (0..n-1), int (any, mapped), string (mapped).")] = None,
     node_field: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=COLUMNS", help="A node field: columns (x=a,f*) or a .npy file.")
+        list[str] | None, typer.Option(metavar="NAME=COLUMNS", help="A node field: columns (x=a,f*) or a .npy file; may be repeated.")
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Node table: column that says train, val or test; OGB: name of the split.")] = None,
+    split: Annotated[str | None, typer.Option(help="Node table: column with train, val or test; OGB: name of the split.")] = None,
     splits: Annotated[str | None, typer.Option(metavar="FOLDER", help="Folder with train.*, valid.*, test.*.")] = None,
-    header: Annotated[bool | None, typer.Option(help="CSV: the first line names the columns. (default: look)")] = None,
-    delimiter: Annotated[str | None, typer.Option(help="CSV: what separates the columns. (default: look)")] = None,
+    header: Annotated[bool | None, typer.Option(help="CSV: the first line names the columns. (default: detected)")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="CSV: separator of the columns. (default: detected)")] = None,
     **given: Any,
 ) -> None:
     """Write a graph from files into a store."""

@@ -1,4 +1,4 @@
-"""`penstock layout STORE`: features rewritten so that what is read together lies on the same pages."""
+"""`penstock layout STORE`: a copy of the features in which rows that are read together share pages."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ def layout(
     by: Annotated[
         str,
         typer.Option(
-            help="hotness, community, coaccess, coaccess-ids; hot-community, hot-coaccess, hot-coaccess-ids; bands-coaccess; random. "
-            "auto: the one that reads the fewest pages."
+            help="Order of the rows: hotness, community, coaccess, coaccess-ids; hot-community, hot-coaccess, hot-coaccess-ids; "
+            "bands-coaccess; random. auto: the one that reads the fewest pages."
         ),
     ] = "auto",
-    drop: Annotated[bool, typer.Option("--drop", help="Remove the packed copies, and make none.")] = False,
-    num_neighbors: Annotated[str, typer.Option(help="Fanout per layer, next to the seeds first; -1 = all.")] = "15,10",
+    drop: Annotated[bool, typer.Option("--drop", help="Remove the packed copies, without making new ones.")] = False,
+    num_neighbors: Annotated[str, typer.Option(help="Fanout per layer, the one next to the seeds first; -1 = all.")] = "15,10",
     batch_size: Annotated[int, typer.Option(help="Seeds per batch.")] = 1024,
-    order: Annotated[str, typer.Option(help="Of the seeds in training: random, proximity, community, sequential.")] = "random",
+    order: Annotated[str, typer.Option(help="Order of the seeds in training: random, proximity, community, sequential.")] = "random",
     cache: Annotated[str, typer.Option(help="Rows kept in memory above the disk: 10%, 2GiB or '5000 rows'.")] = "10%",
     policy: Annotated[
-        str, typer.Option(help="Which: presample (the hottest), belady, fifo, lru, lfu, clock, sieve, s3-fifo.")
+        str, typer.Option(help="Which rows are kept: presample (the hottest), belady, fifo, lru, lfu, clock, sieve, s3-fifo.")
     ] = "presample",
-    window: Annotated[int, typer.Option(help="Batches that belady knows.")] = 16,
+    window: Annotated[int, typer.Option(help="How many batches belady knows.")] = 16,
     field: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Field to copy; may be repeated. (default: all but labels)")
     ] = None,
-    node_type: Annotated[str | None, typer.Option(help="Whose fields. (default: that of the seeds)")] = None,
+    node_type: Annotated[str | None, typer.Option(help="Node type whose fields are copied. (default: that of the seeds)")] = None,
     seed_type: Annotated[str | None, typer.Option(help="Node type of the seeds. (default: the one with splits)")] = None,
     split: Annotated[str | None, typer.Option(help="Name of the split. (default: the only one)")] = None,
-    train_fraction: Annotated[float | None, typer.Option(help="Train on a random share of all nodes, not on a split.")] = None,
+    train_fraction: Annotated[float | None, typer.Option(help="Take a random share of all nodes as seeds, in place of a split.")] = None,
     weight: Annotated[str | None, typer.Option(help="Edge field to draw neighbours by. (default: uniformly)")] = None,
-    page_bytes: Annotated[str, typer.Option(metavar="BYTES", help="What the disk reads at a time.")] = "4KiB",
+    page_bytes: Annotated[str, typer.Option(metavar="BYTES", help="Size of a page: what the disk reads at a time.")] = "4KiB",
     memory: Memory = None,
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Add a copy of the node features whose rows are packed for reads by the page, and say what it brings. Batches stay the same."""
+    """Add a copy of the node features, ordered so that rows read together share pages, and report the gain. Batches stay the same."""
     fanouts = parse_fanouts(num_neighbors, None)
     require_least_room()
     from penstock.store import parse_bytes

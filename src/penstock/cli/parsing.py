@@ -1,4 +1,4 @@
-"""Options of several values, as they are typed: `15,10`, `1,16,all`, `NAME=VALUE`."""
+"""Parsing of options with several values: `15,10`, `1,16,all`, `NAME=VALUE`."""
 
 from __future__ import annotations
 

@@ -10,22 +10,22 @@ import typer
 from penstock.cli.console import AsJson, make_progress, show
 
 SHOWN = 16
-"""Parts that are described, at most."""
+"""Most parts that are described."""
 
 
 def partition(
     store: Annotated[Path, typer.Argument(help="Folder of the store.")],
-    dest: Annotated[Path, typer.Argument(help="Folder of the partition; not there yet, or empty.")],
-    num_parts: Annotated[int, typer.Option(help="Parts, one for each machine.")],
+    dest: Annotated[Path, typer.Argument(help="Folder of the partition; must be new or empty.")],
+    num_parts: Annotated[int, typer.Option(help="Number of parts, one per machine.")],
     trainers_per_part: Annotated[
-        int, typer.Option(help="Processes that train on each: its seeds are divided among them by where they are.")
+        int, typer.Option(help="Processes that train on each part; its seeds are divided among them by the same method.")
     ] = 1,
-    method: Annotated[str, typer.Option(help="Who owns which node: random, ldg, bgl, pagraph, metis.")] = "ldg",
-    split: Annotated[str | None, typer.Option(help="Whose train nodes are evenly distributed. (default: the only one)")] = None,
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    method: Annotated[str, typer.Option(help="How nodes are assigned to parts: random, ldg, bgl, pagraph, metis.")] = "ldg",
+    split: Annotated[str | None, typer.Option(help="Split whose train nodes are divided evenly. (default: the only one)")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Cut a store into parts that several machines load together, and say how much crosses between them. The store stays as it is."""
+    """Cut a store into parts, one per machine, and report how many edges cross between them. The store is not changed."""
     from penstock.partition import partition_store
 
     result = partition_store(
@@ -42,7 +42,7 @@ def partition(
 
 
 def as_text(made: dict[str, Any]) -> str:
-    """Return what is known of a partition as lines for people."""
+    """Return the description of a partition as lines for people."""
     which = f"part {made['part']} of {made['num_parts']}" if "part" in made else f"{made['num_parts']} part{'s' * (made['num_parts'] != 1)}"
     if "method" not in made:
         return f"{made['path']}: {which}, whose owners were given"

@@ -12,42 +12,48 @@ from penstock.cli.console import AsJson, as_typed, make_progress, require_least_
 from penstock.cli.parsing import names, parse_fanouts
 
 OF_SAMPLES = ("num_neighbors", "weight", "shared_draws", "layer_wise")
-"""Settings of a run that say what is sampled."""
+"""Settings of a run that determine what is sampled."""
 OF_A_STUDY = ("order", "host_memory", "spool", "spool_folder")
-"""Settings of its plan that the trials are told; they decide all others."""
+"""Settings of its plan that are passed to the trials, which choose all others."""
 
 
 def plan(
     store: Annotated[Path, typer.Argument(help="Folder of the store.")],
-    num_neighbors: Annotated[str, typer.Option(help="Fanout per layer, next to the seeds first; -1 = all.")] = "15,10",
+    num_neighbors: Annotated[str, typer.Option(help="Fanout per layer, the one next to the seeds first; -1 = all.")] = "15,10",
     batch_size: Annotated[int, typer.Option(help="Seeds per batch.")] = 1024,
-    num_workers: Annotated[int | None, typer.Option(help="Sampling threads. (default: the fewest that are as fast as all cores)")] = None,
+    num_workers: Annotated[
+        int | None, typer.Option(help="Sampling threads. (default: the smallest number that is as fast as all cores)")
+    ] = None,
     host_memory: Annotated[
         str | None,
         typer.Option(
-            help="A budget for the whole process, 2GiB: only plans that keep it. (default: half of what is free, if the store is larger)"
+            help="Memory budget for the whole process, e.g. 2GiB, for all plans. (default: half of the free memory if the store is larger)"
         ),
     ] = None,
     spool: Annotated[
         str | None,
         typer.Option(
-            help="8GiB of the disk, for plans that spool rows there. (default: as much as the store, at most a quarter of what is free)"
+            help="Disk space for plans that spool rows, e.g. 8GiB. (default: the size of the store, at most a quarter of the free space)"
         ),
     ] = None,
-    spool_folder: Annotated[str | None, typer.Option(help="Where. (default: beside the features)")] = None,
-    device: Annotated[str | None, typer.Option(help="cuda: batches are wanted there. (default: on the CPU)")] = None,
+    spool_folder: Annotated[str | None, typer.Option(help="Folder of the spool. (default: beside the features)")] = None,
+    device: Annotated[str | None, typer.Option(help="cuda: deliver batches on the GPU. (default: on the CPU)")] = None,
     recipes: Annotated[
         str | None,
-        typer.Option(help="Those that are tried, with commas: pyg, mmap, uva, gnnlab, ... (default: those that can be the fastest)"),
+        typer.Option(help="Recipes to try, separated by commas: pyg, mmap, uva, gnnlab, ... (default: those that may be the fastest)"),
     ] = None,
-    order: Annotated[str | None, typer.Option(help="Of the train nodes, as in training. (default: random, or the recipe's)")] = None,
+    order: Annotated[
+        str | None, typer.Option(help="Order of the train nodes, as in penstock train. (default: random, or the recipe's)")
+    ] = None,
     weight: Annotated[str | None, typer.Option(help="Edge field to draw neighbours by. (default: uniformly)")] = None,
-    shared_draws: Annotated[int, typer.Option(help="As in training: so many batches draw by numbers that all lists share. 0: none.")] = 0,
-    layer_wise: Annotated[bool, typer.Option(help="As in training: --num-neighbors counts the new nodes of a layer.")] = False,
+    shared_draws: Annotated[
+        int, typer.Option(help="As in penstock train: this many consecutive batches draw by the same random numbers. 0: independent draws.")
+    ] = 0,
+    layer_wise: Annotated[bool, typer.Option(help="As in penstock train: --num-neighbors counts the new nodes per layer.")] = False,
     split: Annotated[str | None, typer.Option(help="Name of the split. (default: the only one)")] = None,
     seed_type: Annotated[str | None, typer.Option(help="Node type of the seeds. (default: the one with splits)")] = None,
-    seconds: Annotated[float, typer.Option(help="That each plan is measured for, after as many that do not count.")] = 3.0,
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    seconds: Annotated[float, typer.Option(help="Seconds for which each plan is measured, after a warm-up of the same length.")] = 3.0,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Try plans on this machine, each for some seconds, and say which feeds a model fastest. Nothing is trained."""
@@ -66,7 +72,7 @@ def plan(
 
 
 def as_text(result: dict[str, Any]) -> str:
-    """Return what was found, and what to type."""
+    """Return the findings as lines for people, with the command to type."""
     from penstock.report import words
     from penstock.study.text import plan_lines
 
@@ -82,11 +88,11 @@ def as_text(result: dict[str, Any]) -> str:
 
 
 def chosen_for(settings: dict[str, Any], num_workers: int | None) -> dict[str, Any]:
-    """Try plans for a run of `penstock train`, and say what was found; returns the settings of the fastest, its threads too.
+    """Try plans for a run of `penstock train` and print the findings. Returns the settings of the fastest plan, `num_workers` included.
 
     Args:
-        settings: of the run, all of them.
-        num_workers: None: to be chosen.
+        settings: all settings of the run.
+        num_workers: None: it is chosen too.
     """
     from penstock.report import words
     from penstock.study import PlanStudy, study_plans
@@ -104,7 +110,7 @@ def chosen_for(settings: dict[str, Any], num_workers: int | None) -> dict[str, A
 
 
 def options(settings: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
-    """Options of `penstock train` that stand for a plan that was tried."""
+    """Return the options of `penstock train` for a plan that was tried."""
     given = {name: settings[name] for name in ("num_neighbors", "batch_size", "order", "weight", "split", "device")}
     given |= {name: settings[name] or None for name in ("seed", "shared_draws", "layer_wise")}
     given["target"] = settings["seed_type"]
@@ -113,7 +119,7 @@ def options(settings: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
 
 
 def typed_options(values: dict[str, Any]) -> str:
-    """Spell options with their values, as they are typed in a shell."""
+    """Return options with their values as they are typed in a shell."""
     return " ".join(as_typed(name, None) + _typed(value) for name, value in values.items())
 
 
@@ -124,7 +130,7 @@ def _typed(value: Any) -> str:
 
 
 def plan_in_python(changes: dict[str, Any]) -> str:
-    """Spell a plan as an argument of a loader."""
+    """Return a plan as Python code for a loader's argument."""
     if list(changes) == ["recipe"]:
         return repr(changes["recipe"])
     made = ", ".join(f"{name}={value!r}" for name, value in changes.items() if name != "recipe")

@@ -21,46 +21,50 @@ if TYPE_CHECKING:
     from penstock.train import Result
 
 AUTO = "auto"
-"""In the place of a recipe: the plan that `penstock plan` would choose."""
+"""Value of `--recipe`: the plan that `penstock plan` would choose."""
 
 
 def _the_run(
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the run. (default: runs/STORE-1, then -2, ...; the last of them with --resume)")
+        Path | None, typer.Option(help="Folder of the run. (default: the next of runs/STORE-1, runs/STORE-2, ...; with --resume the last)")
     ] = None,
     predictions: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the class of every node: .csv or .parquet (id, class), or .npy (row i is node i)."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in --out, with its settings, exactly where it stopped.")
+        bool, typer.Option("--resume", help="Continue the run in --out, with its settings, exactly where it stopped.")
     ] = False,
     checkpoint_every_s: Annotated[float, typer.Option(help="Seconds between checkpoints within an epoch.")] = 60.0,
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
 ) -> None:
-    """What is kept of a run, and where."""
+    """Options: what is kept of a run, and where."""
 
 
 def _the_model(
     model: Annotated[
         str,
-        typer.Option(help="sage, gcn, gat, gin; typed graphs: rgcn, hgt. auto: sage, rgcn, or what suits aggregated features."),
+        typer.Option(
+            help="sage, gcn, gat, gin; for typed graphs rgcn, hgt. auto: sage or rgcn, or the model that fits aggregated features."
+        ),
     ] = "auto",
     target: Annotated[str | None, typer.Option(help="Node type to classify. (default: the one with labels)")] = None,
     num_neighbors: Annotated[
         str,
-        typer.Option(help="Fanout per layer, next to the seeds first; -1 = all. Above aggregated features one less than layers."),
+        typer.Option(
+            help="Fanout per layer, the one next to the seeds first; -1 = all. With aggregated features, one fanout less than layers."
+        ),
     ] = "15,10",
     layers: Annotated[
-        int | None, typer.Option(help="Layers that have a fanout; repeats the last fanout up to it. (default: one per fanout)")
+        int | None, typer.Option(help="Number of sampled layers; the last fanout is repeated for the rest. (default: one per fanout)")
     ] = None,
     hidden: Annotated[int, typer.Option(help="Width of the hidden layers.")] = 128,
     heads: Annotated[int, typer.Option(help="Attention heads of gat and hgt.")] = 4,
-    dropout: Annotated[float, typer.Option(help="Share of the hidden layers dropped in training.")] = 0.5,
-    input_dropout: Annotated[float, typer.Option(help="Share of the features dropped in training.")] = 0.0,
+    dropout: Annotated[float, typer.Option(help="Dropout rate of the hidden layers.")] = 0.5,
+    input_dropout: Annotated[float, typer.Option(help="Dropout rate of the features.")] = 0.0,
     normalize: Annotated[str, typer.Option(help="none, or rows: divide each feature row by the sum of its absolute values.")] = "none",
 ) -> None:
-    """What is trained."""
+    """Options: the model."""
 
 
 def _training(
@@ -72,141 +76,149 @@ def _training(
     shared_draws: Annotated[
         int,
         typer.Option(
-            help="So many batches in a row draw neighbours by numbers that all lists share: fewer rows are read. 0: each list for itself."
+            help="This many consecutive batches draw by the same random numbers, so that they read fewer rows. 0: independent draws."
         ),
     ] = 0,
     layer_wise: Annotated[
-        bool, typer.Option(help="--num-neighbors counts the new nodes of a layer, for instance 2400,2400, not the neighbours of each node.")
+        bool, typer.Option(help="--num-neighbors counts the new nodes per layer, for instance 2400,2400, rather than neighbours per node.")
     ] = False,
     order: Annotated[
         str | None,
         typer.Option(
-            help="Of the train nodes: random, proximity, community, sequential; over a partition split, which is the default there: each "
-            "process has seeds of its part. (default: random)"
+            help="Order of the train nodes: random, proximity, community, sequential. Over a partition also split, the default there: each "
+            "process takes seeds of its own part. (default: random)"
         ),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Name of the split. (default: the only one)")] = None,
-    metric: Annotated[str, typer.Option(help="accuracy, auc or micro-f1. auto: by the labels.")] = "auto",
-    patience: Annotated[int, typer.Option(help="Stop after so many evaluations without a better val; 0 never.")] = 0,
+    metric: Annotated[str, typer.Option(help="accuracy, auc or micro-f1. auto: depends on the labels.")] = "auto",
+    patience: Annotated[int, typer.Option(help="Stop after this many evaluations without a better val score; 0: never.")] = 0,
     eval_every: Annotated[int, typer.Option(help="Epochs between evaluations.")] = 1,
     evaluation: Annotated[
         str,
         typer.Option(
-            help="full: all neighbours, outside --host-memory; sampled: as in training. auto: sampled with --host-memory, by torchrun, or "
-            "where memory lacks room."
+            help="full: over all neighbours, not counted in --host-memory; sampled: as in training. auto: full, but sampled with "
+            "--host-memory, under torchrun, or if memory is short."
         ),
     ] = "auto",
 ) -> None:
-    """How it is trained."""
+    """Options: how the model is trained."""
 
 
 def _rows(
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="pyg, mmap, uva, pagraph, gnnlab, bgl, ali+pg, ducati or ginex: settings below in one word; those given beside it count. "
-            "auto: the fastest, tried before (penstock plan), which decides all of them."
+            help="A named set of the options below, which override it: pyg, mmap, uva, pagraph, gnnlab, bgl, ali+pg, ducati, ginex. "
+            "auto: tries plans first, as penstock plan does, and takes the fastest."
         ),
     ] = None,
     host_memory: Annotated[
         str | None,
         typer.Option(
-            help="A budget for the whole process, 2GiB: caches, window and look-ahead follow from it; features and lists from the disk."
+            help="Memory budget for the whole process, e.g. 2GiB; it decides cache sizes and look-ahead. Features and lists come from disk."
         ),
     ] = None,
     features: Annotated[
         str | None,
-        typer.Option(help="given: features as mapped files; memory: read in at the start; disk: past the page cache. (default: given)"),
+        typer.Option(help="given: mapped files; memory: loaded at the start; disk: bypassing the page cache. (default: given)"),
     ] = None,
     policy: Annotated[
         str | None,
         typer.Option(
-            help="Rows that are kept in memory: degree, ratio, presample, inclusion, random; fifo, lru, lfu, clock, sieve, s3-fifo; belady."
+            help="Rows to keep in memory: degree, ratio, presample, inclusion, random; fifo, lru, lfu, clock, sieve, s3-fifo; belady."
         ),
     ] = None,
     cache: Annotated[str | None, typer.Option(help="How many rows are kept: 10%, 2GiB or '5000 rows'.")] = None,
     window: Annotated[int | None, typer.Option(help="Batches sampled ahead for belady and --spool. (default: 16)")] = None,
     hold: Annotated[
-        str | None, typer.Option(help="Of batches known ahead: samples, or ids only, to be sampled again. (default: samples)")
+        str | None,
+        typer.Option(
+            help="What is kept of batches sampled ahead: samples, or only ids, which means sampling them again. (default: samples)"
+        ),
     ] = None,
     spool: Annotated[
         str | None,
         typer.Option(
-            help="8GiB of the disk: rows that are not kept are read for many batches at once and wait there; or fitted to --host-memory."
+            help="Disk space, e.g. 8GiB: rows that are not cached are read for many batches at once and wait there for their batch."
         ),
     ] = None,
-    spool_folder: Annotated[str | None, typer.Option(help="Where. (default: beside the features)")] = None,
+    spool_folder: Annotated[str | None, typer.Option(help="Folder of the spool. (default: beside the features)")] = None,
     presample_batches: Annotated[
-        int | None, typer.Option(help="Batches of an epoch that are sampled to find out what is hot. (default: all of them)")
+        int | None, typer.Option(help="How many batches of an epoch are sampled to find hot rows. (default: all of them)")
     ] = None,
 ) -> None:
-    """Where features live, and what is kept of them in memory."""
+    """Options: where features live, and which rows are kept in memory."""
 
 
 def _lists(
     topology: Annotated[
         str | None,
-        typer.Option(
-            help="given: neighbour lists as mapped files; memory: read in at the start; disk: past the page cache. (default: given)"
-        ),
+        typer.Option(help="given: mapped files; memory: loaded at the start; disk: bypassing the page cache. (default: given)"),
     ] = None,
     neighbor_policy: Annotated[
         str | None, typer.Option(help="Which neighbour lists are kept in memory: ratio (out/in), presample, degree, random.")
     ] = None,
     neighbor_cache: Annotated[
-        str | None, typer.Option(help="How many: 10% of the edges, 2GiB, '5000 lists'; shared: --cache is for rows and lists together.")
+        str | None,
+        typer.Option(
+            help="How many lists are kept: 10% (of the edges), 2GiB, or '5000 lists'; shared: --cache is divided between rows and lists."
+        ),
     ] = None,
-    neighbor_layout: Annotated[str | None, typer.Option(help="How kept lists are found: direct or prefix. (default: direct)")] = None,
+    neighbor_layout: Annotated[str | None, typer.Option(help="Index of the kept lists: direct or prefix. (default: direct)")] = None,
 ) -> None:
-    """The same for neighbour lists."""
+    """Options: where neighbour lists live, and which are kept in memory."""
 
 
 def _machine(
     num_workers: Annotated[int, typer.Option(help="Sampling threads.")] = 2,
     non_stop: Annotated[
-        bool, typer.Option("--non-stop", help="Batches of the next epoch are made while this one ends, for short epochs.")
+        bool, typer.Option("--non-stop", help="For short epochs: begin the next epoch's batches while this epoch ends.")
     ] = False,
     verify: Annotated[
         int,
-        typer.Option(
-            help="Of every so many batches make one again, without caches, disks and devices, and compare it bit for bit; 0: none."
-        ),
+        typer.Option(help="Every this many batches, make one again without caches, disks and devices, and compare bit for bit; 0: never."),
     ] = 0,
-    torch_threads: Annotated[int, typer.Option(help="Threads of the model; 0: one for each core that may be used.")] = 0,
+    torch_threads: Annotated[int, typer.Option(help="Threads of the model; 0: one per available core.")] = 0,
     map_threads: Annotated[
         int | None,
         typer.Option(
-            help="Threads that read mapped files at once, read-ahead off: for stores beyond memory. (default: 0, the system's way)"
+            help="For stores larger than memory: threads that read mapped files, without read-ahead. (default: 0, leave it to the system)"
         ),
     ] = None,
     huge_pages: Annotated[
         bool | None,
         typer.Option(
-            help="Move mapped files into huge pages of memory where plenty is free; no: leave them to the page cache. (default: huge-pages)"
+            help="Copy mapped files into huge pages if much memory is free, or leave them to the page cache. (default: huge-pages)"
         ),
     ] = None,
-    slow: Annotated[str | None, typer.Option(help="Play a slower device beneath the cache: 1GB/s,100us.")] = None,
+    slow: Annotated[str | None, typer.Option(help="Simulate a slower device below the row cache: 1GB/s,100us.")] = None,
     slow_topology: Annotated[
-        str | None, typer.Option(help="Play a slower device beneath the neighbour lists: '1GB/s,100us,4KiB blocks'; same: that of --slow.")
+        str | None,
+        typer.Option(help="Simulate a slower device below the neighbour lists: '1GB/s,100us,4KiB blocks'; same: that of --slow."),
     ] = None,
 ) -> None:
-    """How this machine is used."""
+    """Options: threads, memory and simulated devices."""
 
 
 def _device(
     device: Annotated[
-        str, typer.Option(help="Where the model computes: cpu, cuda, cuda:1; the GPU draws and gathers its batches too.")
+        str, typer.Option(help="Where the model computes: cpu, cuda, cuda:1. A GPU also samples and gathers its batches.")
     ] = "cpu",
     device_policy: Annotated[
         str | None,
-        typer.Option(help="Which rows are kept on the GPU: as --policy, or same. With --policy: above those in memory, over a disk."),
+        typer.Option(
+            help="Which rows are kept on the GPU: as --policy, or same. Together with --policy: a cache above that in memory, over a disk."
+        ),
     ] = None,
-    device_cache: Annotated[str | None, typer.Option(help="How many: 10%, 2GiB or '5000 rows'.")] = None,
+    device_cache: Annotated[str | None, typer.Option(help="How many rows are kept on the GPU: 10%, 2GiB or '5000 rows'.")] = None,
     device_topology: Annotated[
-        str | None, typer.Option(help="Neighbour lists on the GPU (device), read by it in memory (pinned), or by the CPU (host).")
+        str | None,
+        typer.Option(
+            help="Where neighbour lists are: device (on the GPU), pinned (in memory, read by the GPU), host (in memory, read by the CPU)."
+        ),
     ] = None,
 ) -> None:
-    """How a GPU is used."""
+    """Options: how a GPU is used."""
 
 
 def _train(
@@ -215,10 +227,10 @@ def _train(
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
-    """Train a standard model on a store; ends with a report. Killed, it goes on with --resume to the very same weights.
+    """Train a standard model on a store, and write a report. If it is killed, --resume continues to the very same weights.
 
-    Several processes, started by torchrun, train together: torchrun --nproc-per-node 2 -m penstock train STORE. STORE may be a partition
-    then.
+    Several processes train together if torchrun starts them: torchrun --nproc-per-node 2 -m penstock train STORE. STORE may then be a
+    partition.
     """
     out, predictions, resume = (given.pop(name) for name in ("out", "predictions", "resume"))
     settings = {**given, "store": str(store), "num_neighbors": parse_fanouts(given["num_neighbors"], given["layers"])}
@@ -266,7 +278,7 @@ train = with_groups(
 
 
 def with_fastest(settings: dict[str, Any], out: Path, num_ranks: int, is_given: Callable[[str], bool]) -> dict[str, Any]:
-    """Return the settings of a new run with the plan that feeds it fastest. What the run would be refused for is found before any trial.
+    """Return the settings of a new run with the plan that feeds it fastest. What the run would refuse is refused before any trial.
 
     Args:
         settings: of the run. out: its folder. num_ranks: processes that train.
@@ -291,7 +303,7 @@ def with_fastest(settings: dict[str, Any], out: Path, num_ranks: int, is_given: 
 
 
 def saved_settings(folder: Path) -> dict[str, Any]:
-    """What the run of a folder was told; nothing where there is none."""
+    """Return the settings of the run in a folder; empty if there is no run."""
     try:
         saved = json.loads((folder / "config.json").read_text())
         if not isinstance(saved, dict):
@@ -320,7 +332,7 @@ def default_folder(store: str, resume: bool) -> Path:
 
 @contextmanager
 def claimed(first: Path) -> Iterator[Path]:
-    """Make the folder of a new run, so that no other takes it: this number, or the next that is free. Gone again if it stays empty."""
+    """Make the folder of a new run, so that no other run takes it: `first`, or the next free number. Removed again if it stays empty."""
     from penstock.store.results import refuse_in_store
 
     refuse_in_store(first)
@@ -331,7 +343,7 @@ def claimed(first: Path) -> Iterator[Path]:
             folder.mkdir(parents=True)
         except FileExistsError:
             continue
-        except OSError:  # said by who locks it
+        except OSError:  # reported by the code that locks the folder
             pass
         break
     try:

@@ -22,7 +22,7 @@ class KeepOrDrop(StrEnum):
 
 
 class RefuseOrDrop(StrEnum):
-    """What to do with something that is no good."""
+    """What to do with something invalid."""
 
     refuse = "refuse"
     drop = "drop"
@@ -32,11 +32,13 @@ def of_the_store(
     memory: Memory = None,
     undirected: Annotated[bool, typer.Option("--undirected", help="Add the reverse of every edge.")] = False,
     duplicates: Annotated[KeepOrDrop, typer.Option(help="Equal (src, dst) pairs: drop keeps the first.")] = KeepOrDrop.keep,
-    self_loops: Annotated[KeepOrDrop, typer.Option(help="Edges from a node to itself.")] = KeepOrDrop.keep,
-    dangling: Annotated[RefuseOrDrop, typer.Option(help="Edges whose ends are not both nodes.")] = RefuseOrDrop.refuse,
-    feature_dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="Of x: float16, bfloat16, float32 or float64.")] = None,
-    edge_ids: Annotated[bool | None, typer.Option(help="Keep the row of each edge. (default: where edges have fields)")] = None,
-    allow_nan: Annotated[bool, typer.Option("--allow-nan", help="Take NaN and infinite values; missing floats are NaN.")] = False,
+    self_loops: Annotated[KeepOrDrop, typer.Option(help="Edges from a node to itself: keep or drop them.")] = KeepOrDrop.keep,
+    dangling: Annotated[
+        RefuseOrDrop, typer.Option(help="Edges with an end that is not a node: refuse the input, or drop them.")
+    ] = RefuseOrDrop.refuse,
+    feature_dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="Dtype of x: float16, bfloat16, float32 or float64.")] = None,
+    edge_ids: Annotated[bool | None, typer.Option(help="Keep each edge's row in the input. (default: if edges have fields)")] = None,
+    allow_nan: Annotated[bool, typer.Option("--allow-nan", help="Accept NaN and infinite values; missing floats become NaN.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store at DEST, once the new one is complete.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -44,7 +46,7 @@ def of_the_store(
 
 
 def store_options(given: dict[str, Any]) -> dict[str, Any]:
-    """Take what `of_the_store` names out of what was given, as arguments of `penstock.store.ingest`."""
+    """Remove the options of `of_the_store` from `given`, and return them as arguments of `penstock.store.ingest`."""
     options = {name: given.pop(name) for name in signature(of_the_store).parameters if name != "as_json"}
     return {**options, **{name: str(options[name]) for name in ("duplicates", "self_loops", "dangling")}, "progress": make_progress()}
 
@@ -57,7 +59,7 @@ def finish(store: Store, seconds: float, as_json: bool) -> None:
 
 
 def _lacks(store: Store) -> str:
-    """A line on what `penstock train` will miss, where there are labels and no split."""
+    """A line that says what `penstock train` needs, if there are labels and no split."""
     entries = store.manifest.nodes.values()
     if all("y" not in entry.fields for entry in entries) or any(entry.splits for entry in entries):
         return ""

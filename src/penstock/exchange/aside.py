@@ -1,7 +1,7 @@
-"""Waiting for other processes of a group of torch's, whose waits hear no signal and say nothing: a thread waits, and this one listens.
+"""Waiting for other processes of a `torch.distributed` group, whose waits ignore signals and report nothing: another thread waits.
 
-In: work that waits. Out: what it returns or raises. Invariant: a group's work is done in the order of asking, and none after a wait that
-was given up, for the others are not where this process is.
+In: work that waits. Out: its result or exception. Invariant: work of a group is done in the order in which it was submitted, and none after
+a wait that was given up, since the other processes are then at another point.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ T = TypeVar("T")
 logger = logging.getLogger("penstock")
 
 Asked = tuple[Callable[[], Any], Any, Future[Any]]
-"""Work, the stream that is current, and where its result goes."""
+"""Work, the current stream, and the future for its result."""
 
 _LOOK_S = 0.5
 _PATIENCE_S = 60.0
 
 
 class Aside:
-    """A thread for what waits; made when it is needed, and left behind where a wait is given up.
+    """A thread for work that waits; started when it is needed, and abandoned if a wait is given up.
 
     Attributes:
-        is_given_up: an exception, of a signal for instance, ended a wait that goes on in the thread.
+        is_given_up: an exception, for instance by a signal, ended a wait that continues in the thread.
     """
 
     def __init__(self) -> None:
@@ -43,11 +43,12 @@ class Aside:
         self._asked: SimpleQueue[Asked | None] | None = None
 
     def do(self, work: Callable[[], T], look: Callable[[float], None] | None = None) -> T:
-        """Do it, on the stream of a device that is this thread's. Raises KeyboardInterrupt after a wait that was given up.
+        """Do work in the thread, on this thread's current device stream. Raises KeyboardInterrupt after a wait that was given up.
 
         Args:
-            work: what waits.
-            look: is told now and then for how many seconds it has; None: a warning, after a minute and then after twice as long each time.
+            work: the work that waits.
+            look: called now and then with the seconds waited so far; None: log a warning after a minute, then each time after twice as
+                long.
         """
         if self.is_given_up:
             raise KeyboardInterrupt
@@ -71,12 +72,12 @@ class Aside:
 
 
 def aside_of(group: Any) -> Aside:
-    """Return where to do what waits for a group of `torch.distributed` is done; None: the default one."""
+    """Return the `Aside` for work of a `torch.distributed` group; None: the default group."""
     return _of_groups.setdefault(dist.group.WORLD if group is None else group, Aside())
 
 
 def gather_objects(value: Any, group: Any) -> list[Any]:
-    """Return what each process of a group says, by their numbers in it."""
+    """Return the values of all processes of a group, by their rank in it."""
     said: list[Any] = [None] * dist.get_world_size(group)
     aside_of(group).do(lambda: dist.all_gather_object(said, value, group))
     return said
@@ -86,7 +87,7 @@ _of_groups: weakref.WeakKeyDictionary[Any, Aside] = weakref.WeakKeyDictionary()
 
 
 class _Patience:
-    """Says of a wait that it goes on: a machine that is cut off is noticed by nobody."""
+    """Logs that a wait continues: a machine that was cut off is not noticed otherwise."""
 
     def __init__(self) -> None:
         self._said_s = 0.0
@@ -111,4 +112,4 @@ def _serve(asked: SimpleQueue[Asked | None]) -> None:
             done.set_exception(error)
         else:
             done.set_result(result)
-        del each, work, stream, done  # or they are kept until the next
+        del each, work, stream, done  # else they are kept alive until the next item

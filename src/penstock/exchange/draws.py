@@ -1,11 +1,13 @@
-"""Draws by weight or by time among lists of other parts: whoever has a list draws of it.
+"""Draws by weight or by time from lists of other parts: the process that has a list draws from it.
 
-In: nodes, and what is drawn of each. Out: positions. Invariant: those of the whole graph, for a draw depends on its list and a counter, and
-nobody's order of work. So a list costs 8 bytes to ask for (16 with its tree's number, 24 by time) and 4 an edge drawn, however long it is,
-and each process keeps the running sums, or the order of time, of its own part. Source: DistDGLv2 5.5.1, which has all draws made so.
+In: nodes, and how to draw from each. Out: positions. Invariant: the same as for the whole graph, since a draw depends on its list and a
+counter, but not on any order of work. A list thus costs 8 bytes to request (16 with the number of its tree, 24 by time) and 4 per edge
+drawn, no matter how long it is, and each process keeps running sums, or the order of time, only of its own part. Source: DistDGLv2 5.5.1,
+which makes all draws this way.
 
-A question is int64 numbers: fanout, replace, takes_last, key (2), batch, hop, number of the edge type, whether copies follow, and times;
-nodes; these. The answer is a slot for each edge that a list may give, node after node: which of its edges was drawn, or NONE.
+A request is int64 numbers: fanout, replace, takes_last, key (2), batch, hop, number of the edge type, whether copies follow, whether times
+follow; then nodes, copies and times. The answer has a slot for each edge that a list may give, node after node: the index of the edge drawn
+in its list, or NONE.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _HEADER = 10
 
 
 def to_numbers(how: Draw, lists: Frontier) -> np.ndarray:
-    """int64[...]: a question."""
+    """Return a request as int64[...]."""
     place = how.batch, how.hop, how.number, lists.copies is not None, lists.until is not None
     header = np.array([how.fanout, how.replace, how.takes_last, *how.key.view(np.int64), *place], np.int64)
     given = [each for each in (lists.nodes, lists.copies, lists.until) if each is not None]
@@ -42,7 +44,7 @@ def to_numbers(how: Draw, lists: Frontier) -> np.ndarray:
 
 
 def from_numbers(numbers: np.ndarray) -> tuple[Draw, Frontier]:
-    """What `to_numbers` was given; InputError where it was given nothing such."""
+    """Inverse of `to_numbers`; InputError if the numbers are not a valid request."""
     header, rest = numbers[:_HEADER], numbers[_HEADER:]
     num_given = 1 + int(np.count_nonzero(header[-2:]))
     if header.size < _HEADER or rest.size % num_given:
@@ -54,7 +56,7 @@ def from_numbers(numbers: np.ndarray) -> tuple[Draw, Frontier]:
 
 
 def most_drawn(how: Draw, degrees: np.ndarray) -> np.ndarray:
-    """int64[n]: how many edges lists of int64[n] `degrees` may give."""
+    """Return int64[n]: the most edges that lists of int64[n] `degrees` may give."""
     if how.fanout < 0:
         return degrees
     return np.where(degrees > 0, how.fanout, 0) if how.replace else np.minimum(degrees, how.fanout)
@@ -62,10 +64,10 @@ def most_drawn(how: Draw, degrees: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class DrawTable:
-    """What others ask, and are answered, of draws: see above. Served as rows are.
+    """Answers requests of other processes for draws, as a `Table` answers requests for rows.
 
     Attributes:
-        key: which. lists: of this part.
+        key: of the table. lists: those of this part.
     """
 
     key: tuple[str, EdgeType]
@@ -82,13 +84,13 @@ class DrawTable:
 
 
 class OwnLists:
-    """This part's lists of an edge type with what draws by a field look at, made when somebody first asks.
+    """This part's lists of an edge type, prepared for draws by a field at the first request.
 
     Args:
-        edge_type: which. num_src: nodes that its edges may come from.
-        shares: whose the edges are. part: this one.
+        edge_type: of the lists. num_src: number of nodes of the source type.
+        shares: which part has which edges. part: number of this part.
         neighbors: int[edges of this part].
-        prepare: gives the lists with it.
+        prepare: adds to the lists what the draws need: running sums, or the order of time.
     """
 
     def __init__(
@@ -105,7 +107,7 @@ class OwnLists:
 
     @property
     def resident_bytes(self) -> int:
-        """Memory of what was made."""
+        """Memory of the prepared arrays."""
         csc = self._csc
         arrays = () if csc is None else (csc.indptr, csc.sums, csc.guide, csc.times, csc.by_time)
         return sum(array.nbytes for array in arrays if array is not None)
@@ -116,7 +118,8 @@ class OwnLists:
         return np.dtype(index_dtype(self.shares.num_rows)).newbyteorder("<")
 
     def csc(self) -> CSC:
-        """The lists of this part as a CSC over all nodes, where lists of other parts are empty. 8 bytes a node, beside what is prepared."""
+        """Return this part's lists as a CSC over all nodes, with empty lists for other parts. Takes 8 bytes per node, beside prepared
+        arrays."""
         with self._guard.lock:
             if self._csc is None:
                 shares = self.shares
@@ -126,7 +129,7 @@ class OwnLists:
             return self._csc
 
     def draw(self, how: Draw, lists: Frontier) -> np.ndarray:
-        """int[slots]: what is drawn of lists of this part; InputError where one is another's."""
+        """Return int[slots]: draws from lists of this part; InputError if a list belongs to another part."""
         nodes, csc = lists.nodes, self.csc()
         if nodes.size and not (nodes.min() >= 0 and nodes.max() < csc.num_dst and (self.shares.book.owners(nodes) == self.part).all()):
             raise InputError(f"lists were asked for that part {self.part} does not own")
@@ -139,7 +142,7 @@ class OwnLists:
 
 
 class SumsTier(ReadByHost):
-    """The running sums of this part's edges: a row is one of them."""
+    """A tier of the running sums of this part's edges: a row is one sum."""
 
     name, resident_bytes = "own part", 0
 
@@ -153,11 +156,11 @@ class SumsTier(ReadByHost):
 
 
 class RemoteDraws:
-    """Draws among the lists of all parts.
+    """Draws from the lists of all parts.
 
     Args:
         own: the lists of this part. number: of the table of draws.
-        peers: part -> whom this process asks; None for its own.
+        peers: part -> the process to ask; None for this process's own part.
     """
 
     def __init__(self, own: OwnLists, number: int, peers: Sequence[Peer | None]) -> None:
@@ -165,16 +168,16 @@ class RemoteDraws:
 
     @property
     def resident_bytes(self) -> int:
-        """Memory of what this part was prepared with."""
+        """Memory of this part's prepared arrays."""
         return self._own.resident_bytes
 
     def prepare(self, nodes: np.ndarray) -> None:
-        """Have the parts that own these nodes make now what their draws look at: each node is asked for an edge, which nobody needs."""
+        """Make the owners of these nodes prepare their lists now, by requesting one edge of each node, which is not used."""
         how = Draw(1, False, False, np.zeros(2, np.uint64), 0, 0, 0)
         self._ask(how, Frontier(nodes, until=np.zeros(nodes.size, np.int64)), np.ones(nodes.size, np.int64))
 
     def draw(self, how: Draw, lists: Frontier, offsets: np.ndarray, make_room: MakeRoom) -> np.ndarray:
-        """int64[m] positions, list after list; sets `offsets`, see `penstock.sample.draws.draw_positions`."""
+        """Return int64[m] positions, list after list; sets `offsets`, see `penstock.sample.draws.draw_positions`."""
         nodes, shares = lists.nodes, self._own.shares
         total, bad = count_neighbors(shares.indptr, shares.num_rows, nodes, how.fanout, how.replace)
         if total < 0:
@@ -190,7 +193,7 @@ class RemoteDraws:
         return positions
 
     def _ask(self, how: Draw, lists: Frontier, most: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        """(which of the lists, their slots) of each part: all are asked before anybody is waited for."""
+        """Yield (which of the lists, their slots) for each part; all parts are asked before any is waited for."""
         owners, asked, found = self._own.shares.book.owners(lists.nodes), list[tuple[np.ndarray, Asked]](), []
         try:
             for part, peer in enumerate(self._peers):
@@ -216,5 +219,5 @@ def _some(lists: Frontier, at: np.ndarray) -> Frontier:
 
 
 def _places(ends: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """int64[counts.sum()]: the places that end at int64[n] `ends`, so many of each."""
+    """Return int64[counts.sum()]: for each i, the `counts[i]` places before `ends[i]`."""
     return np.repeat(ends - np.cumsum(counts), counts) + np.arange(int(counts.sum()))

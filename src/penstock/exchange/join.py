@@ -1,6 +1,6 @@
-"""Joining a partition: each process opens its part, serves rows of it to the others, and reads theirs.
+"""Joining a partition: each process opens its part, serves its rows to the others, and reads theirs.
 
-In: a partition, and how the processes find each other: a group of `torch.distributed`, or addresses. Out: a graph that loaders take.
+In: a partition, and how the processes find each other: a `torch.distributed` group, or addresses. Out: a graph that loaders accept.
 Invariant: batches are those of the whole store, bit for bit, whatever the number of parts and processes.
 """
 
@@ -43,16 +43,16 @@ _SAY_S = 10.0
 
 
 class PartitionedGraph:
-    """A graph of which this process has a part; from `join`. As a context manager it waits, at the end of a block that did not fail, until
-    no other process needs this one's rows.
+    """A graph of which this process has one part; made by `join`. As a context manager it waits, at the end of a block that did not fail,
+    until no other process needs its rows.
 
     Args:
-        part: this process's, open.
-        us: how this process introduces itself to others.
-        peers: all processes, by rank, this one included.
-        door: the socket at which others connect, from now on.
+        part: of this process, open.
+        us: the introduction that this process sends to others.
+        peers: all processes, by rank, including this one.
+        door: the listening socket for connections of other processes.
     Attributes:
-        rank, num_ranks: this process's place, for loaders: those with part p are the ranks r with r mod num_parts = p.
+        rank, num_ranks: of this process, for loaders: part p belongs to the ranks r with r mod num_parts = p.
         tables, tiers: by key (see `penstock.exchange.tables`): the description of rows, and the tier that reads them from their owners.
     """
 
@@ -69,7 +69,7 @@ class PartitionedGraph:
         self._finalizer = weakref.finalize(self, _end, self._server, peers, self._pid)
 
     def _ask_for(self, part: int) -> Peer | None:
-        """The peer that this process asks for rows of a part; those that have the part serve equally many processes each."""
+        """Return the peer to ask for rows of a part; the processes that have the part serve equally many others each."""
         if part == self.part.number:
             return None
         having = [peer for peer in self._peers if peer.part == part]
@@ -86,7 +86,7 @@ class PartitionedGraph:
         return self.part.books
 
     def graph(self) -> Graph:
-        """Return the topology: row pointers are here, neighbours are read from their owners."""
+        """Return the topology: row pointers are local, neighbours are read from their owners."""
         graph, adjacency = self.part.graph(), {}
         for e, csc in graph.adjacency.items():
             numbers = self.elements(NUMBERS, e) if (NUMBERS, e) in self.tiers else None
@@ -99,19 +99,19 @@ class PartitionedGraph:
         return Elements(self.tiers[what, key], self.tables[what, key].arrays[0].dtype)
 
     def draws(self, what: str, edge_type: EdgeType) -> RemoteDraws:
-        """Return the remote draws from the lists of an edge type. Their owners prepare them now, not during a batch: TierError, or for this
-        part InputError, where weights are not valid."""
+        """Return draws from the lists of an edge type in all parts. Their owners prepare them now, so that invalid weights are found before
+        the first batch: TierError, or InputError for this part."""
         found, nodes = self._draws[what, edge_type], np.flatnonzero(np.diff(self.part.map(self.part.manifest.edges[edge_type].indptr)))
-        _, firsts = np.unique(self.books[edge_type[2]].owners(nodes), return_index=True)  # one of each part
+        _, firsts = np.unique(self.books[edge_type[2]].owners(nodes), return_index=True)  # one node of each part
         found.prepare(nodes[firsts])
         return found
 
     def _are_edges(self, edge_type: EdgeType, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """bool[n]: whether each pair of nodes is an edge of a type."""
+        """Return bool[n]: whether each pair of nodes is an edge of a type."""
         return Elements(self.tiers[PAIRS, edge_type], np.bool_)[targets * self.num_nodes[edge_type[0]] + sources]
 
     def close(self, *, wait: bool = True) -> None:
-        """Ask for nothing more; with `wait`, serve until no other process asks, then end. May be called again.
+        """Send no more requests; with `wait`, serve until no other process needs rows; then end. May be called again.
 
         Processes that have ended are not waited for. Loaders of this graph fail afterwards.
         """
@@ -123,7 +123,7 @@ class PartitionedGraph:
         missing = {peer.rank: peer for peer in self._peers if peer.rank != self.rank}
         said = time.monotonic() + _SAY_S
         while missing:
-            missing = {rank: peer for rank, peer in missing.items() if peer.say_goodbye()}  # each time: whether it is there
+            missing = {rank: peer for rank, peer in missing.items() if peer.say_goodbye()}  # again, to see if it is there
             missing = {rank: missing[rank] for rank in self._server.wait_for_goodbyes(missing.keys(), _LOOK_S)}
             if missing and time.monotonic() > said:
                 logger.warning("rank %d has finished, and gives rows to ranks %s, which have not yet", self.rank, sorted(missing))
@@ -151,15 +151,15 @@ def join(
     """Join a partition. Every process calls it at the same point, and gets the same graph.
 
     Args:
-        path: folder of the whole partition, of which this process opens its part; or of the one part that this machine has.
+        path: folder of the whole partition, of which this process opens its part; or of the part that this machine has.
         group: the `torch.distributed` group of the processes; None: the default one.
-        addresses: instead of a group: "host:port" of each process, by rank; process r has part r mod num_parts. Whoever can reach these
-            ports can read the graph.
+        addresses: instead of a group: "host:port" of each process, by rank; process r has part r mod num_parts. Anyone who can
+            reach these ports can read the graph.
         rank: of this process in `addresses`.
-        host: name or address by which others reach this machine, IPv4 or IPv6; default: that by which it reaches MASTER_ADDR.
-        timeout_s: how long others may take to join, and to answer.
+        host: name or address at which others reach this machine, IPv4 or IPv6; default: the address from which it reaches MASTER_ADDR.
+        timeout_s: how long others may take to join, and to answer a request.
     Raises:
-        UsageError: the parts do not have equally many processes; there is no group; a bad address.
+        UsageError: parts have different numbers of processes; there is no group; an address is invalid.
         StoreError: the part cannot be opened.
         TierError: another process cannot be reached, or has joined another partition.
     """
@@ -182,7 +182,7 @@ def _join_by_addresses(path: Any, num_parts: int | None, addresses: Sequence[str
         raise UsageError(f"rank {rank} has part {rank % part.num_parts} of {part.num_parts}, and {path} is part {part.number}")
     parts = [r % part.num_parts for r in range(len(places))]
     _check_parts(parts, part.num_parts)
-    token = xxhash.xxh3_128_hexdigest(f"{part.manifest.digest} {list(addresses)}".encode()).encode()  # no secret: see `addresses`
+    token = xxhash.xxh3_128_hexdigest(f"{part.manifest.digest} {list(addresses)}".encode()).encode()  # not a secret: see `addresses`
     door = _open_door(*places[rank])
     return _enter(part, door, places, parts, rank, token, timeout_s)
 
@@ -205,7 +205,7 @@ def _join_group(path: Any, num_parts: int | None, group: Any, host: str | None, 
         mine = part.number, part.manifest.digest, door.getsockname()[:2], secrets.token_bytes(wire.TOKEN_BYTES)
     except (StoreError, UsageError, OSError) as error:
         failed = error
-    said = gather_objects(mine, group)  # whatever happened here: the others wait
+    said = gather_objects(mine, group)  # also after an error here, since the others wait
     if failed is not None:
         raise failed
     try:
@@ -251,7 +251,7 @@ def _open_part(path: Any, number: int | None) -> Part:
 
 
 def _end(server: Server, peers: Sequence[Peer], pid: int) -> None:
-    if pid != os.getpid():  # a forked child has a copy, of connections that are still in use
+    if pid != os.getpid():  # a forked child: its connections are copies of ones still in use
         return
     server.close()
     for peer in peers:
@@ -259,8 +259,8 @@ def _end(server: Server, peers: Sequence[Peer], pid: int) -> None:
 
 
 def _check_together(digests: Sequence[str], hosts: Sequence[str]) -> None:
-    """Refuse, in all processes alike, what only some would notice while the others wait: different partitions, and addresses of which only
-    some are loopback addresses."""
+    """Raise in all processes for errors that otherwise only some would notice while the others wait: different partitions, and a mixture of
+    loopback and other addresses."""
     for process, digest in enumerate(digests):
         if digest != digests[0]:
             raise TierError(

@@ -1,4 +1,4 @@
-"""Where this machine is, as others see it.
+"""The address of this machine, as other machines see it.
 
 In: MASTER_ADDR, the address of the first process of a group. Out: an address, and the network interface that has it.
 """
@@ -17,8 +17,8 @@ _SIOCGIFADDR = 0x8915
 
 
 def own_address() -> str:
-    """The address by which this machine reaches the first one of the group, or its name; nothing is sent."""
-    master = os.environ.get("MASTER_ADDR", "127.0.0.1").strip("[]")  # torchrun has IPv6 in brackets
+    """Return the local address from which this machine reaches the first one of the group, or its host name; nothing is sent."""
+    master = os.environ.get("MASTER_ADDR", "127.0.0.1").strip("[]")  # torchrun puts IPv6 addresses in brackets
     try:
         for family, _, _, _, place in socket.getaddrinfo(master, 9, type=socket.SOCK_DGRAM):
             with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as end:
@@ -30,7 +30,7 @@ def own_address() -> str:
 
 
 def interface_of(address: str) -> str | None:
-    """The network interface that has an address; None for names, for addresses of this machine for itself, and where it is not found."""
+    """Return the network interface that has an address; None for names, for loopback addresses, and if none is found."""
     try:
         wanted = ipaddress.ip_address(address)
     except ValueError:
@@ -43,7 +43,7 @@ def interface_of(address: str) -> str | None:
             return next((line[-1] for line in lines if int(line[0], 16) == int(wanted)), None)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as end:
             for _, name in socket.if_nameindex():
-                with suppress(OSError):  # one without an address
+                with suppress(OSError):  # an interface without an address
                     found = fcntl.ioctl(end, _SIOCGIFADDR, struct.pack("256s", name.encode()))
                     if found[20:24] == wanted.packed:
                         return name

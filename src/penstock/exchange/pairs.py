@@ -1,7 +1,7 @@
-"""Whether pairs of nodes are edges, answered by those who have the lists of their targets.
+"""Whether pairs of nodes are edges, answered by the process that has the list of their target.
 
-In: pairs, numbered target * number of sources + source. Out: a byte of each. Invariant: as if the list of the target were read here. So
-what travels is 8 bytes of a pair and one back, however long its list is, which is not read whole where it is long (see
+In: pairs, numbered target * number of sources + source. Out: a byte per pair. Invariant: the same as if the target's list were read here.
+Only 8 bytes per pair are sent and one is returned, however long the list is; long lists are not read as a whole (see
 `penstock.sample.negatives`).
 """
 
@@ -20,16 +20,16 @@ from penstock.store.tiers.host import ReadByHost
 from penstock.threads import Guard
 
 MOST_PAIRS = 1 << 63
-"""That have numbers."""
+"""Most pairs that can be numbered in int64."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairShares:
-    """Pairs of nodes: each is where its target is.
+    """Which part answers for which pairs of nodes: the one that owns the target.
 
     Attributes:
         book: of the targets.
-        num_sources: that there are.
+        num_sources: number of source nodes.
     """
 
     book: Book
@@ -37,24 +37,24 @@ class PairShares:
 
     @property
     def num_rows(self) -> int:
-        """Pairs."""
+        """Number of pairs."""
         return self.book.num_rows * self.num_sources
 
     def owners(self, rows: np.ndarray) -> np.ndarray:
-        """The part that has the list of each pair's target."""
+        """Return the part that has the list of each pair's target."""
         return self.book.owners(rows // self.num_sources)
 
     def local(self, rows: np.ndarray, part: int) -> np.ndarray:
-        """The number of each pair among those of the part."""
+        """Return the number of each pair among those of the part."""
         targets, sources = np.divmod(rows, self.num_sources)
         return self.book.local(targets, part) * self.num_sources + sources
 
 
 class PartLists:
-    """The lists of a part, fit to be looked up once somebody does.
+    """The lists of a part, prepared for looking up pairs at the first request.
 
     Args:
-        list_ptr: int64[nodes + 1], where they begin. neighbors: int[num_edges]. num_sources: nodes that these may be.
+        list_ptr: int64[nodes + 1], where lists begin. neighbors: int[num_edges]. num_sources: number of source nodes.
     """
 
     def __init__(self, list_ptr: np.ndarray, neighbors: np.ndarray, num_sources: int) -> None:
@@ -63,7 +63,7 @@ class PartLists:
         self._adjacency: Adjacency | None = None
 
     def adjacency(self) -> Adjacency:
-        """BudgetError where long ones do not fit into memory a second time."""
+        """Return the lists for looking up pairs; BudgetError if there is no memory for a second copy of long lists."""
         with self._guard.lock:
             if self._adjacency is None:
                 self._adjacency = make_adjacency(*self._lists)
@@ -71,7 +71,7 @@ class PartLists:
 
 
 class PairTier(ReadByHost):
-    """Pairs of this part's nodes with any: a row is a byte, 1 where there is an edge."""
+    """A tier of pairs whose target is in this part: a row is a byte, 1 if there is an edge."""
 
     name, resident_bytes = "own part", 0
 

@@ -1,7 +1,7 @@
-"""The processes of a partition, as one that asks sees them.
+"""The processes of a partition, as seen by a process that sends requests.
 
-In: addresses. Out: connections, each for one read at a time, kept for the next. Invariant: no wait is without an end, and who is gone or
-silent is named.
+In: addresses. Out: connections, each for one read at a time, kept for later reads. Invariant: every wait has a timeout, and errors name the
+process that is gone or silent.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Address(NamedTuple):
 
 
 class Asked:
-    """A question under way."""
+    """A request under way."""
 
     def __init__(self, peer: Peer, end: socket.socket) -> None:
         self._peer, self._end = peer, end
 
     def pieces(self, num_rows: int, row_bytes: int) -> Iterator[tuple[int, np.ndarray]]:
-        """Wait for so many rows: yield (number of the first, uint8[n * row_bytes]) as they come, field by field of each piece; memory that
-        the next piece takes again. To the end, once."""
+        """Yield the rows of the answer in pieces as they arrive: (number of the first row, uint8[n * row_bytes]), field by field within a
+        piece. The next piece reuses the memory. Must be consumed to the end, once."""
         step = wire.rows_of_a_piece(row_bytes)
         room = np.empty(min(step, num_rows) * row_bytes, np.uint8)
         for first in range(0, num_rows, step):
@@ -58,7 +58,7 @@ class Asked:
         self._peer.keep(self._end)
 
     def drop(self) -> None:
-        """Do not wait for the answer."""
+        """Close the connection without waiting for the answer."""
         self._end.close()
 
 
@@ -66,9 +66,9 @@ class Peer:
     """A process that has a part.
 
     Args:
-        address: where it answers.
-        us: what this process says to it.
-        rank, part: of it.
+        address: at which it listens.
+        us: the introduction of this process.
+        rank, part: of the peer.
         timeout_s: how long it may take to answer.
     """
 
@@ -81,14 +81,14 @@ class Peer:
         return f"rank {self.rank} ({self.address})"
 
     def ask(self, table: int, ids: np.ndarray) -> Asked:
-        """Ask for rows of a table; `ids`: as it travels."""
+        """Request rows of a table; `ids`: in the dtype in which they are sent."""
         end = self._take()
         with self.naming(end):
             wire.send(end, table, ids.size, ids.view(np.uint8))
         return Asked(self, end)
 
     def say_goodbye(self) -> bool:
-        """Tell it that nothing more will be asked for; returns whether it is there."""
+        """Tell the peer that this process sends no more requests; returns whether the peer is there."""
         try:
             end = self._take()
             with self.naming(end):
@@ -99,7 +99,7 @@ class Peer:
         return True
 
     def connect(self, deadline: float) -> None:
-        """Connect for the first time, and wait for it to be there until `deadline` (of the monotonic clock)."""
+        """Connect for the first time; waits for the peer to appear until `deadline` (monotonic clock)."""
         while True:
             try:
                 self.keep(self._open())
@@ -118,14 +118,14 @@ class Peer:
                 return
 
     def keep(self, end: socket.socket) -> None:
-        """Keep a connection that is at rest."""
+        """Keep an idle connection for later requests."""
         if self._is_over:
             end.close()
         else:
             self._idle.put(end)
 
     def close(self) -> None:
-        """Let go of all connections at rest, and keep none from now on."""
+        """Close all idle connections, and keep none from now on."""
         self._is_over = True
         with suppress(queue.Empty):
             while True:
@@ -133,7 +133,7 @@ class Peer:
 
     @contextmanager
     def naming(self, end: socket.socket) -> Iterator[None]:
-        """Around what is said over a connection: what goes wrong ends it, and is said of this process."""
+        """Context for communication over a connection: an error closes it, and is raised as one that names the peer."""
         try:
             yield
         except TierError:
@@ -151,7 +151,7 @@ class Peer:
     def _take(self) -> socket.socket:
         if self._is_over:
             raise TierError(f"{self} is asked for nothing more: the graph was closed")
-        if self._pid != os.getpid():  # a forked child: these connections are its parent's
+        if self._pid != os.getpid():  # a forked child: these connections belong to its parent
             self._idle, self._pid = queue.SimpleQueue(), os.getpid()
         try:
             return self._idle.get_nowait()
@@ -165,7 +165,7 @@ class Peer:
             raise TierError(f"{self} is gone: {reason_of(error)}") from None
 
     def _open(self) -> socket.socket:
-        """Connect and say hello; OSError where nobody answers."""
+        """Connect and exchange hellos; OSError if nobody answers."""
         end = socket.create_connection(self.address, self._timeout_s)
         try:
             wire.prepare(end)

@@ -1,7 +1,7 @@
-"""A tier whose rows are with the processes of a partition: this one's part in its own memory, the others' over the network.
+"""A tier whose rows are spread over the processes of a partition: those of this part in local memory, the others over the network.
 
-In: rows, numbered as in the whole graph. Out: the rows, whoever has them. Questions go out to all owners when a read is submitted, own
-rows are copied while they answer. A cache above it holds rows of others as of any slow tier. Source: DistDGLv2 5.4, BGL 3.2.3.
+In: rows, numbered as in the whole graph. Out: the rows, from their owners. Requests are sent to all owners when a read is submitted, and
+own rows are copied while they answer. A cache above it keeps rows of other parts as for any slow tier. Source: DistDGLv2 5.4, BGL 3.2.3.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from penstock.store.tiers.tier import check_rows
 
 
 class RemoteTier:
-    """See above.
+    """Rows of all parts.
 
     Args:
         table: of this part. number: of the table.
-        part: this one's.
-        peers: part -> whom this process asks for its rows; None for its own.
+        part: number of this part.
+        peers: part -> the process to ask for its rows; None for this process's own part.
     Attributes:
-        stats: of the rows of others. peers: own rows are counted apart.
+        stats: of rows of other parts only.
     """
 
     device, name, resident_bytes = "cpu", "remote", 0
@@ -53,7 +53,7 @@ class RemoteTier:
         return read
 
     def is_own(self, rows: np.ndarray) -> np.ndarray:
-        """bool[n]: whether rows are of this part."""
+        """Return bool[n]: whether rows belong to this part."""
         return self._table.shares.owners(rows) == self._part
 
     def read_own(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> int:
@@ -74,7 +74,7 @@ class _RemoteRead:
         self._tier, self._asked, self._own, self.since = tier, asked, own, since
 
     def wait(self) -> int:
-        """End it."""
+        """Complete the read."""
         started, num_rows, num_bytes = time.perf_counter(), 0, 0
         try:
             own_bytes = self._tier.read_own(*self._own)
@@ -89,12 +89,12 @@ class _RemoteRead:
         return own_bytes + num_bytes
 
     def drop(self) -> None:
-        """Wait for nothing more."""
+        """Drop all requests that are still under way."""
         while self._asked:
             self._asked.pop()[0].drop()
 
     def _put(self, asked: Asked, places: np.ndarray) -> int:
-        """Rows of one owner to their places."""
+        """Write the rows of one owner to their places."""
         widths, row_bytes = self._tier.row_bytes, sum(self._tier.row_bytes)
         for first, rows in asked.pieces(places.size, row_bytes):
             to, begin = places[first : first + rows.size // max(row_bytes, 1)], 0

@@ -1,7 +1,8 @@
-"""The threads that give rows of this process's part to the others.
+"""The threads that serve rows of this process's part to other processes.
 
-In: connections, each of a process that asks one thing after the other. Out: rows, or why there are none. Invariants: each connection has a
-thread, so that nobody waits behind a slow one; what cannot be answered is said to whoever asked, and ends nobody else.
+In: connections, over each of which a process sends one request after another. Out: rows, or an error message. Invariants: each connection
+has a thread, so that a slow one delays no other; an error is reported to the process that sent the request, and affects no other
+connection.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from penstock.exchange.tables import Table
 logger = logging.getLogger("penstock")
 
 HELLO_S = 10.0
-"""What somebody who connects has to say who he is."""
+"""Seconds within which a new connection must send its hello."""
 _AGAIN_S = 1.0
 MOST_ROWS = 1 << 31
-"""Of a question: more are no batch. A sample may ask for one row many times, and so for more than there are."""
+"""Most rows per request; no batch needs more. A sample may request a row many times, so more rows than the table has are allowed."""
 
 
 class Server:
-    """See above.
+    """Serves the tables of a part.
 
     Args:
-        door: listening.
-        us: what it answers to a hello.
+        door: the listening socket.
+        us: the answer to a hello.
         tables: of this part.
     """
 
@@ -47,7 +48,7 @@ class Server:
         threading.Thread(target=self._accept, name="penstock-exchange-door", daemon=True).start()
 
     def close(self) -> None:
-        """Answer nobody any more. Harmless when repeated."""
+        """Stop serving. May be called several times."""
         with self._lock:
             self._is_over, ends = True, list(self._ends)
         for end in (self._door, *ends):
@@ -56,7 +57,7 @@ class Server:
         self._door.close()
 
     def wait_for_goodbyes(self, ranks: Collection[int], timeout_s: float) -> set[int]:
-        """Wait until all of these processes have said that they will ask for nothing more; returns those that have not."""
+        """Wait until all of these processes have said goodbye; returns those that have not within `timeout_s`."""
         with self._heard:
             self._heard.wait_for(lambda: self._goodbyes.issuperset(ranks), timeout_s)
             return set(ranks) - self._goodbyes
@@ -90,7 +91,7 @@ class Server:
             while True:
                 self._answer(end, hello.rank)
         except (EOFError, OSError, wire.Strange):
-            pass  # gone, or nobody of ours
+            pass  # gone, or not a process of this partition
         except Exception:
             logger.exception("a thread that gives rows to other processes failed")
         finally:

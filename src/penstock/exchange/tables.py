@@ -1,8 +1,8 @@
-"""What a part gives to the others: tables of rows, numbered as in the whole graph.
+"""The tables that a part serves to other processes: rows, numbered as in the whole graph.
 
-In: a part. Out: a table for each type that has fields, for the neighbours of each edge type, for which pairs of nodes it joins, and for
+In: a part. Out: tables for the fields of each node and edge type; for each edge type, its neighbours and which pairs of nodes it joins; and
 draws by each field that may be a weight or a time. Invariant: every part of a partition has the same tables in the same order, so that a
-number says which is meant.
+number identifies a table.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ NEIGHBORS, NUMBERS, FIELDS, PAIRS = "neighbors", "numbers", "fields", "pairs"
 
 Key = tuple[str, NodeType | EdgeType]
 """(FIELDS, type): the fields of its nodes or edges; (NEIGHBORS, edge type): the sources of its edges; (NUMBERS, edge type): the user's
-numbers of them; (PAIRS, edge type): which pairs of nodes are edges; (`sums_of`, edge type): running sums of a field within each list. Edges
-are rows by their positions."""
+numbers of its edges; (PAIRS, edge type): which pairs of nodes are edges; (`sums_of`, edge type): running sums of a field within each list.
+The row of an edge is its position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,10 @@ class Table:
     """Rows of one kind.
 
     Attributes:
-        key: which.
-        arrays: this part's rows, per field. shares: whose the rows of the whole graph are.
-        fields: name -> what is known of it, in the order of the arrays; empty for lists.
-        make_tier: of rows that are worked out, from no array.
+        key: identifies the table.
+        arrays: this part's rows, per field. shares: which part has which rows of the whole graph.
+        fields: name -> description, in the order of the arrays; empty for lists.
+        make_tier: makes the tier, for rows that are computed rather than stored.
     """
 
     key: Key
@@ -56,12 +56,12 @@ class Table:
         return np.dtype(index_dtype(self.shares.num_rows)).newbyteorder("<")
 
     def tier(self) -> Tier:
-        """This part's rows, by their numbers in it; with counts of its own."""
+        """Return a new tier of this part's rows, by their numbers in the part; with its own counts."""
         return MappedTier(self.arrays, "own part") if self.make_tier is None else self.make_tier()
 
     def answer(self, rows: np.ndarray, part: int) -> Iterator[list[np.ndarray]]:
-        """Yield rows of this part, by their numbers in the whole graph, in pieces (see `wire`): per field uint8[n * row_bytes], memory that
-        the next piece takes again."""
+        """Yield rows of this part, by their numbers in the whole graph, in pieces (see `wire`): per field uint8[n * row_bytes]. The next
+        piece reuses the memory."""
         if rows.size and not (int(rows.min()) >= 0 and int(rows.max()) < self.shares.num_rows):
             raise UsageError(f"rows from {rows.min()} to {rows.max()} were asked for, and there are {self.shares.num_rows}")
         local, tier = self.shares.local(rows, part), self.tier()
@@ -74,7 +74,7 @@ class Table:
 
 
 def tables_of(part: Part, tiers: Mapping[Key, Tier]) -> list[Table | DrawTable]:
-    """Make the tables of a part. `tiers`: what reads them from all parts; looked into when somebody asks for draws."""
+    """Make the tables of a part. `tiers`: read the tables from all parts; used at the first request for draws by times of sources."""
     tables, all_nodes = list[Table | DrawTable](), part.manifest.nodes
     for node_type, nodes in all_nodes.items():
         if nodes.fields:
@@ -107,12 +107,12 @@ def tables_of(part: Part, tiers: Mapping[Key, Tier]) -> list[Table | DrawTable]:
 
 
 def _whole_numbers(fields: dict[str, ArraySpec]) -> dict[str, ArraySpec]:
-    """Fields that may be times."""
+    """Return the fields that may be times: one integer per row."""
     return {name: spec for name, spec in fields.items() if len(spec.shape) == 1 and np.dtype(spec.storage_dtype).kind in "iu"}
 
 
 def _weigh(part: Part, edge_type: EdgeType, name: str, csc: CSC) -> CSC:
-    """Lists of a part with the sums of a field of their edges."""
+    """Return the lists of a part with running sums of an edge field."""
     edges = part.manifest.edges[edge_type]
     values = decoded(part.map(edges.fields[name]), edges.fields[name].dtype == BFLOAT16)
     weights = {edge_type: Weights(values, name, by_position=True, indptr=part.map(edges.indptr))}
@@ -120,42 +120,42 @@ def _weigh(part: Part, edge_type: EdgeType, name: str, csc: CSC) -> CSC:
 
 
 def _put_in_order(part: Part, edge_type: EdgeType, name: str, csc: CSC) -> CSC:
-    """Put the lists in the order of a field of their edges."""
+    """Return the lists of a part with their order by an edge field."""
     values = part.map(part.manifest.edges[edge_type].fields[name])
     return with_times(_graph(part, edge_type, csc), Timestamps({}, {edge_type: values}, name, by_position=True)).adjacency[edge_type]
 
 
 def _put_in_order_of_sources(part: Part, edge_type: EdgeType, name: str, dtype: Any, tiers: Mapping[Key, Tier], csc: CSC) -> CSC:
-    """Put the lists in the order of a field of their sources, which is read from all parts."""
+    """Return the lists of a part with their order by a field of their sources, which is read from all parts."""
     values = Elements(tiers[numbers_in(name), edge_type[0]], dtype)[:]
     return with_times(_graph(part, edge_type, csc), Timestamps({edge_type[0]: values}, {}, name)).adjacency[edge_type]
 
 
 def _graph(part: Part, edge_type: EdgeType, csc: CSC) -> Graph:
-    """The whole graph's nodes, and lists of one edge type."""
+    """Return a graph with all nodes and the lists of one edge type."""
     return Graph({t: nodes.num_nodes for t, nodes in part.manifest.nodes.items()}, {edge_type: csc}, part.manifest.is_homogeneous)
 
 
 def numbers_in(name: str) -> str:
-    """What a table of a field of whole numbers alone is called."""
+    """Return the name of the table of a single integer field."""
     return f"numbers in {name}"
 
 
 def sums_of(name: str) -> str:
-    """What a table of running sums of a field of edges is called."""
+    """Return the name of the table of running sums of an edge field."""
     return f"sums of {name}"
 
 
 def draws_by(name: str) -> str:
-    """What a table of draws by weight is called, of a field of edges."""
+    """Return the name of the table of draws by weight, for an edge field."""
     return f"draws by {name}"
 
 
 def draws_in_time(name: str) -> str:
-    """What a table of draws by time is called, of a field of edges."""
+    """Return the name of the table of draws by time, for an edge field."""
     return f"draws in time by {name}"
 
 
 def draws_in_time_of_sources(name: str) -> str:
-    """What a table of draws by time is called, of a field of their sources."""
+    """Return the name of the table of draws by time, for a field of the sources."""
     return f"draws in time by {name} of sources"

@@ -1,12 +1,12 @@
-"""What is said between the processes of a partition, over a stream: who is there, which rows are wanted, and the rows.
+"""The protocol between the processes of a partition, over a stream: introductions, requests for rows, and rows.
 
-In: numbers and buffers. Out: bytes, and back. Invariant: nothing that arrives is interpreted but as numbers of a fixed size, rows of a
-known size, and the text of an error. All numbers are little-endian.
+In: numbers and buffers. Out: bytes, and back. Invariant: received bytes are only interpreted as numbers of a fixed size, rows of a known
+size, or the text of an error. All numbers are little-endian.
 
     hello     magic, token, rank, part, digest of the partition; answered in the same form
-    request   table, number of rows; their ids, int32 or int64 as the table has them
-    answer    in pieces, so that rows are gathered, on their way and put in place at the same time: status, number of bytes; the next rows,
-              field by field of the table, or the text of an error, which ends it
+    request   table, number of rows; their ids, int32 or int64 as in the table
+    answer    in pieces, so that gathering, sending and placing rows overlap: status, number of bytes; then the next rows, field by field,
+              or the text of an error, which ends the answer
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 MAGIC = b"penstk02"
 TOKEN_BYTES = 32
 BYE = -1
-"""In place of a table: this process will ask for nothing more."""
+"""In place of a table number: this process sends no more requests."""
 
 PIECE_BYTES = 1 << 19
-"""Of an answer, that are sent at once, one row at least: what caches of processors hold."""
+"""Bytes of an answer that are sent at once, at least one row: a piece fits the processor's caches."""
 
 DONE, FAILED = 0, 1
 _HELLO, _HEADER = struct.Struct(f"<8s{TOKEN_BYTES}sqq16s"), struct.Struct("<qq")
@@ -42,23 +42,23 @@ class Hello(NamedTuple):
 
 
 class Strange(Exception):
-    """What arrived is not what a process of a partition says."""
+    """Received data that no process of a partition would send."""
 
 
 def rows_of_a_piece(row_bytes: int) -> int:
-    """Rows that a piece of an answer has, if there are so many."""
+    """Return the rows per piece of an answer; the last piece may have fewer."""
     return max(1, PIECE_BYTES // max(row_bytes, 1))
 
 
 def send(end: socket.socket, first: int, second: int, *buffers: Any) -> None:
-    """Send a header of two numbers, and what belongs to it."""
+    """Send a header of two numbers, then the buffers."""
     end.sendall(_HEADER.pack(first, second))
     for buffer in buffers:
         end.sendall(buffer)
 
 
 def receive(end: socket.socket) -> tuple[int, int]:
-    """Wait for a header; raises EOFError where the stream ends before it."""
+    """Wait for a header; raises EOFError if the stream ends first."""
     found = bytearray(_HEADER.size)
     receive_into(end, memoryview(found))
     return _HEADER.unpack(found)
@@ -90,7 +90,7 @@ def send_error(end: socket.socket, message: str) -> None:
 
 
 def receive_into(end: socket.socket, buffer: Any) -> None:
-    """Fill a buffer of bytes; raises EOFError where the stream ends before that."""
+    """Fill a buffer of bytes; raises EOFError if the stream ends first."""
     view, done = memoryview(buffer), 0
     while done < len(view):
         count = end.recv_into(view[done:])
@@ -100,6 +100,6 @@ def receive_into(end: socket.socket, buffer: Any) -> None:
 
 
 def prepare(end: socket.socket) -> None:
-    """Have small messages go out at once, and a peer whose machine is gone noticed in the end."""
+    """Set options of a socket: small messages are sent at once, and a peer whose machine is gone is noticed eventually."""
     end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,13 +1,13 @@
-"""A cached tier: the rows that a policy chose, in a fast tier, over any slower one.
+"""A cached tier: rows chosen by a policy in a fast tier, over any slower tier.
 
-In: rows of the whole type. Out: the same rows. Invariant: what comes out never depends on the policy, the capacity, the content or the
-number of threads; only the time does.
+In: row numbers of the whole type. Out: the rows. Invariant: the result never depends on the policy, the capacity, the content or the number
+of threads; only the time does.
 
-A read is decided when it is submitted: the policy says which rows are hits and which of the misses it wants to keep. It is committed when
-it is waited for: hits are copied out of the cache (by another thread, while the slower tier is waited for, if its turn has come), then the
-misses to keep are copied in. Commits happen in the order of the decisions, so that each finds the cache as its decision assumed it, however
-many threads submit and wait. Between the two, any number of reads of the slower tier are under way. A static policy, whose content never
-changes, needs no order and takes none.
+A read is decided when it is submitted: the policy determines which rows are hits, and which misses to keep. It is committed in `wait`: hits
+are copied out of the cache (by another thread, while this one waits for the slower tier, if earlier reads are committed), then the misses
+to keep are copied in. Commits happen in the order of the decisions, so that each finds the cache as its decision assumed, no matter how
+many threads submit and wait. Between decision and commit, any number of reads of the slower tier may be under way. A static policy, whose
+content never changes, needs no order.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ T = TypeVar("T")
 _PATIENCE_S = 600.0
 _FILLED_AT_ONCE = 1 << 18
 _BESIDE_BYTES = 1 << 20
-"""Hits of fewer bytes are not worth another thread."""
+"""Fewest bytes of hits that are worth another thread."""
 _DRAIN_S = 2.0
-"""How long a new pass waits for reads of the one before to end."""
+"""Seconds that a new pass waits for reads of the pass before to end."""
 
 
 class CachedTier:
-    """Rows of a slower tier, some of them kept in memory, of the host or of a device.
+    """Rows of a slower tier, some of them kept in memory of the host or of a device.
 
     Args:
-        make_policy: makes an empty policy over the rows of `slow`; called again where the content is lost.
-        slow: where all rows are.
-        content: int64[n], ids to begin with, best first; they are read at construction.
+        make_policy: makes an empty policy over the rows of `slow`; called again if the content is lost.
+        slow: has all rows.
+        content: int64[n], ids of the initial content, best first; they are read at construction.
         name: of the fast tier.
-        reader: the device (see `tensor_device`) that the fast tier is on, and whose memory `slow` reads into; None: both are the host's.
+        reader: the device (see `tensor_device`) that has the fast tier, and into whose memory `slow` reads; None: both use host memory.
     """
 
     def __init__(
@@ -84,39 +84,39 @@ class CachedTier:
 
     @property
     def stats(self) -> TierStats:
-        """Hits: rows, bytes and time of the fast tier alone."""
+        """Counts of hits: rows, bytes and time of the fast tier only."""
         return self._fast.stats
 
     @property
     def resident_bytes(self) -> int:
-        """Memory of the host: rows kept, and what the policy needs to keep them."""
+        """Host memory: of kept rows, and of the policy's state."""
         return self.policy.state_bytes + (self._fast.resident_bytes if isinstance(self._fast, HostTier) else 0)
 
     @property
     def device_bytes(self) -> int:
-        """Memory of a device."""
+        """Device memory."""
         return 0 if isinstance(self._fast, HostTier) else self._fast.resident_bytes
 
     def _fill(self, ids: np.ndarray) -> None:
-        """Fill the cache with the rows to begin with; a dynamic cache beneath, which keeps what is missed here, is not asked for them."""
+        """Fill the cache with its initial rows, bypassing a dynamic cache below, which is for rows that this cache misses."""
         self.policy.fill(ids)
         self._bring(ids)
 
     def _bring(self, ids: np.ndarray) -> None:
-        """Read rows into slots 0, 1, ..., in the order of the file: near ones come by one request, and maps are read forwards."""
+        """Read rows into slots 0, 1, ..., in the order of the file, so that near rows share requests, and maps are read forwards."""
         source, slots = around(self.slow), np.argsort(ids)
-        for first in range(0, ids.size, _FILLED_AT_ONCE):  # planning a read takes ten times the memory of its row numbers
+        for first in range(0, ids.size, _FILLED_AT_ONCE):  # in pieces: planning a read takes ten times the memory of its row numbers
             some = slots[first : first + _FILLED_AT_ONCE]
             source.submit(ids[some], self._fast.buffers, some).wait()
 
     @property
     def beneath(self) -> CachedTier | SpooledTier | None:
-        """The next cache or spool beneath this one: it is told of coming batches, too."""
+        """The next cache or spool below this one, to which coming batches are announced too."""
         return next((tier for tier in stack_of(self.slow) if isinstance(tier, CachedTier | SpooledTier)), None)
 
     def announce(self, rows: np.ndarray) -> None:
-        """Announce int64[n] rows of a coming batch, in the order of the batches: to the policy, if it looks ahead. A static cache passes on
-        the rows that it will miss to the next cache or spool beneath."""
+        """Announce int64[n] rows of a coming batch, in the order of the batches, to the policy if it looks ahead. A static cache announces
+        the rows that it will miss to the next cache or spool below."""
         self._take_over_after_fork()
         if self.is_static:
             if (cache := self.beneath) is not None:
@@ -129,8 +129,8 @@ class CachedTier:
             self.stats.add_deciding(time.perf_counter() - started)
 
     def restart(self) -> None:
-        """Begin a new pass. If batches of the pass before were announced and never asked for, or their reads do not end, this cache begins
-        again, empty; likewise the one beneath."""
+        """Begin a new pass. If batches of the pass before were announced but never read, or their reads do not end, this cache starts
+        again, empty; likewise the one below."""
         self._take_over_after_fork()
         with self._lock:
             is_quiet = self._turn.wait_for(lambda: self._num_committed == self._num_decided, _DRAIN_S)
@@ -142,7 +142,7 @@ class CachedTier:
     def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray, marks: np.ndarray | None = None) -> Read:
         """Decide, and begin to read the misses. Call it in the order of the batches; each read must be waited for, in any order.
 
-        `marks`: int32[n], slots of the rows where they are known already; only of a static cache. Other arguments as of `Tier.submit`.
+        `marks`: int32[n], slots of the rows, if known already; only for a static cache. Other arguments as for `Tier.submit`.
         """
         self._take_over_after_fork()
         with self._lock:
@@ -163,8 +163,8 @@ class CachedTier:
             raise
 
     def _copy_beside(self, read: _CachedRead) -> Pending[int | None] | None:
-        """Have hits copied out by another thread while this one waits for the slower tier. Returns the bytes that it will have copied, or
-        None in their place if earlier reads are not committed yet; None at once where it is not worth it."""
+        """Let another thread copy the hits while this one waits for the slower tier. Returns a future of the bytes copied, or of None if
+        earlier reads are not committed yet; returns None if it is not worthwhile."""
         num_hits = read.change.num_hits
         is_worth_it = num_hits * sum(self.row_bytes) >= _BESIDE_BYTES and num_hits < read.rows.size
         if not is_worth_it or not isinstance(self._fast, HostTier) or self._pid != os.getpid():
@@ -183,7 +183,7 @@ class CachedTier:
         return timed(self._fast.submit(slots, read.outs, read.places[hits]).wait, "gather", read.spans)
 
     def _commit(self, read: _CachedRead, copied: int | None) -> int:
-        """Copy hits out, unless they were `copied` before, and kept misses in, once all reads decided before are committed."""
+        """After all earlier reads are committed: copy hits out, unless they were `copied` already, and kept misses in."""
         if self.is_static:
             return self._copy_hits(read) if copied is None else copied
         number, change, spans = read.number, read.change, read.spans
@@ -207,14 +207,14 @@ class CachedTier:
         return timed(again.wait, "read", spans, again.since)
 
     def _lose(self, number: int) -> None:
-        """After a failed read: the directory has rows that never came, so begin again with an empty cache."""
+        """After a failed read: the directory has rows that never arrived, so start again with an empty cache."""
         with self._lock:
             self._turn.wait_for(lambda: self._num_committed >= number, _PATIENCE_S)
             if number >= self._first_valid and not self.is_static:
                 self._begin_again()
 
     def _take_over_after_fork(self) -> None:
-        """In a forked child nobody ends the reads of the parent's threads, and a lock may be held for ever: begin again."""
+        """In a forked child: nobody completes reads of the parent's threads, and a copied lock may be held for ever, so start again."""
         if self._pid == os.getpid():
             return
         self._pid, self._lock = os.getpid(), threading.RLock()
@@ -224,7 +224,8 @@ class CachedTier:
                 self._begin_again()
 
     def _begin_again(self) -> None:
-        """Empty the cache. Reads decided and not committed yet will find their hits beneath, and later reads do not wait for them."""
+        """Empty the cache. Reads that are decided but not committed will read their hits from below, and later reads do not wait for
+        them."""
         self.policy, self._num_announced = self._make_policy(), 0
         self._num_committed = self._first_valid = self._num_decided
         self._turn.notify_all()
@@ -236,7 +237,7 @@ class CachedTier:
 
 
 def timed(work: Callable[[], T], kind: str, spans: list[Span], since: float | None = None) -> T:
-    """Do some work, and append a span of it to `spans`; `since`: when it began, if before this call."""
+    """Do some work, and append its span to `spans`; `since`: when it began, if before this call."""
     started = time.perf_counter() if since is None else since
     done = work()
     spans.append((kind, started, time.perf_counter(), threading.get_ident()))
@@ -251,7 +252,7 @@ class _CachedRead:
         tier, rows, outs, places: the cache, and the arguments of `submit`.
         number, change: of the decision.
         beneath: the read of the misses.
-        spans: work on it so far, see `penstock.records.Span`.
+        spans: work done so far, see `penstock.records.Span`.
         since: see `Read.since`.
     """
 
@@ -266,13 +267,13 @@ class _CachedRead:
     since: float | None
 
     def wait(self) -> int:
-        """End it."""
+        """Complete the read: commit it."""
         try:
             copying = self.tier._copy_beside(self)
             try:
                 missed = timed(self.beneath.wait, "read", self.spans, self.since)
             finally:
-                copied = None if copying is None else copying.result()  # it writes to the caller's memory
+                copied = None if copying is None else copying.result()  # waited for in any case: it writes to the caller's memory
             self.spans += getattr(self.beneath, "spans", ())
         except BaseException:
             self.tier._lose(self.number)

@@ -1,4 +1,4 @@
-"""A table whose rows come in memory of a device: `TieredTable` over tiers that deliver there."""
+"""A table that delivers rows in device memory: `TieredTable` over tiers that deliver there."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class DeviceTable(TieredTable):
     """Fields of one node or edge type over a stack of tiers that deliver to a device; rows come as tensors.
 
     Args:
-        tier: the topmost, with a `reader`.
+        tier: the topmost tier, with a `reader`.
         kinds: the fields, in the tier's order.
-        are_mostly_distinct: few ids come twice, so the host does not look for repetitions, where the tier can read a row twice.
+        are_mostly_distinct: few ids are repeated, so the host does not search for repetitions if the tier can read a row twice.
     """
 
     def __init__(self, tier: Tier, kinds: Sequence[RowKind], *, are_mostly_distinct: bool = False) -> None:
@@ -39,7 +39,7 @@ class DeviceTable(TieredTable):
 
     @property
     def is_asked_by_device(self) -> bool:
-        """Whether the host does not need the ids: the device reads rows, and decides what is kept of them, by itself."""
+        """Whether the host does not need the ids, because the device itself reads rows and decides which to keep."""
         return bool(getattr(self.tier, "takes_device_rows", False))
 
     def submit(
@@ -52,8 +52,8 @@ class DeviceTable(TieredTable):
         marks: np.ndarray | None = None,
         hops: np.ndarray | None = None,
     ) -> RowsUnderWay:
-        """Begin to read, as any table does. `ids` may be a tensor on the device. Where the host does not need it, a repeated id is read
-        twice; it needs the ids where it must make them distinct for a policy."""
+        """Begin to read, as `TieredTable`. `ids` may be a tensor on the device. A repeated id is read twice if the host does not need the
+        ids; it needs them to make them distinct for a policy."""
         tier, is_array = self.asked(around), isinstance(ids, np.ndarray)
         is_taken = are_distinct or getattr(tier, "is_static", True)
         if getattr(tier, "takes_device_rows", False) and is_taken and (self._are_mostly_distinct or not is_array):
@@ -64,15 +64,15 @@ class DeviceTable(TieredTable):
         return super().submit(ids, allocate, are_distinct=are_distinct, around=around, marks=marks, hops=hops)
 
     def make_room(self, num_rows: int, allocate: Allocator, hops: np.ndarray | None = None) -> list[Any]:
-        """Return per field room for so many rows on the device, as bytes; `allocate` gives memory of the host and is not asked. All of it
-        is zero where there are `hops`: one launch, in place of one for each."""
+        """Return uint8 tensors for rows on the device, per field; `allocate`, which gives host memory, is not used. With `hops` they are
+        all zeros: one launch, rather than one per hop."""
         import torch
 
         make = torch.empty if hops is None else torch.zeros
         return [make(num_rows * kind.row_bytes, dtype=torch.uint8, device=self.reader) for kind in self.kinds]
 
     def shaped(self, outs: list[Any], num_rows: int, again: np.ndarray | None) -> list[Any]:
-        """Return rows that have come, as tensors of their fields."""
+        """Return the rows read as tensors of their fields."""
         import torch
 
         rows = []
@@ -83,5 +83,5 @@ class DeviceTable(TieredTable):
         return rows if again is None else [values[to_device(again, self.reader)] for values in rows]
 
     def settle(self) -> None:
-        """Wait until all reads that were waited for are over on the device."""
+        """Wait until the device has finished all reads for which `wait` was called."""
         settle(self.reader)

@@ -1,9 +1,9 @@
-"""A cached tier whose cache is on a device, over memory of the host that the device reads: hits and misses in one launch.
+"""A cached tier whose cache is on a device, over host memory that the device reads: hits and misses in one launch.
 
-In: rows. Out: the same rows as of any `CachedTier`, in memory of the device. A static policy's slots are in a table on the device. FIFO is
-decided by the device, without the host; other dynamic policies decide on the host, which sends the slots along with the rows. Misses to
-keep are copied into the cache right after the reads of their batch. One stream does all of it in order, so that no read of this batch or of
-an earlier one finds a row overwritten, and each decision is carried out as soon as it is made: commits need not wait for one another.
+In: row numbers. Out: the same rows as from any `CachedTier`, in device memory. A static policy's slots are in a table on the device. FIFO
+is decided by the device, without the host; other dynamic policies decide on the host, which sends the slots with the rows. Misses to keep
+are copied into the cache right after the reads of their batch. All work is in order on one stream, so that no read of this or an earlier
+batch finds a row overwritten, and each decision is carried out as soon as it is made: commits need not wait for one another.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 class FusedCache(CachedTier):
-    """Rows of pinned memory, some of them kept on the device that reads it. Every read must be asked for on the same stream.
+    """Rows in pinned memory, some of them kept on the device that reads it. All reads must be submitted on the same stream.
 
     Args:
-        make_policy, content: as of a `CachedTier`.
-        slow: where all rows are.
+        make_policy, content: as for `CachedTier`.
+        slow: has all rows.
     """
 
     def __init__(self, make_policy: Callable[[], Policy], slow: PinnedTier, content: np.ndarray | None = None) -> None:
@@ -52,32 +52,33 @@ class FusedCache(CachedTier):
         if (policy := self._on_device) is not None:
             self._make_policy = policy.emptied
         self._pinned = slow
-        self._hits = torch.zeros(2, dtype=torch.int64, device=slow.reader)  # of the first field with bytes, and of others
+        self._hits = torch.zeros(2, dtype=torch.int64, device=slow.reader)  # counted for the first field with bytes, and for the others
         is_pinned = slow.reader.type == "cuda"
-        self._hits_seen = torch.zeros(2, dtype=torch.int64, device="cpu", pin_memory=is_pinned)  # on the host, some batches late
+        self._hits_seen = torch.zeros(2, dtype=torch.int64, device="cpu", pin_memory=is_pinned)  # the host's copy, some batches late
         self._asked = self._asked_before = self._hits_before = 0
 
     @property
     def _on_device(self) -> DeviceFIFO | None:
-        """The policy, if it decides on the device; else None."""
+        """Return the policy if it decides on the device; else None."""
         from penstock.cache.fifo_device import DeviceFIFO
 
         return self.policy if isinstance(self.policy, DeviceFIFO) else None
 
     @property
     def takes_device_rows(self) -> bool:
-        """Whether row numbers may be a tensor on the device: where nothing is decided on the host."""
+        """Whether row numbers may be a tensor on the device: if nothing is decided on the host."""
         return self.is_static or self._on_device is not None
 
     @property
     def device_bytes(self) -> int:
-        """Memory of the device: rows, and the table of slots or the directory."""
+        """Device memory: of rows, and of the table of slots or the directory."""
         table = 0 if self._slots is None else self._slots.nbytes
         return super().device_bytes + (table if self._on_device is None else self._on_device.device_bytes)
 
     @property
     def stats(self) -> TierStats:
-        """Hits. Where nobody decides on the host they are counted on the device, which is waited for here; misses are the slower tier's."""
+        """Counts of hits. If nothing is decided on the host, the device counts them, and this waits for it. Misses are counted by
+        `slow`."""
         if self._asked != self._asked_before:
             with self._turn:
                 settle(self.reader)
@@ -89,10 +90,10 @@ class FusedCache(CachedTier):
         return self._fast.stats
 
     def submit(self, rows: Any, outs: Sequence[Any], places: np.ndarray | None, marks: np.ndarray | None = None) -> Read:
-        """Decide and read, on the stream that is current on this thread. Batches in order; a read may be waited for in any.
+        """Decide and read, on this thread's current stream. Submit batches in order; reads may be waited for in any order.
 
-        `rows`: an array, or a tensor on the device where that is taken; `places`: None for 0, 1, ...; `marks`: int32[n], slots of the rows,
-        known before; of a content that stays.
+        `rows`: an array, or, if `takes_device_rows`, a tensor on the device; `places`: None for 0, 1, ...; `marks`: int32[n], known slots
+        of the rows, for a static policy.
         """
         ids, given = rows_on(self, rows), places_on(self.reader, places)
         self._take_over_after_fork()
@@ -130,7 +131,7 @@ class FusedCache(CachedTier):
 
         if isinstance(change, Change):
             slots, num_asked, num_hits = to_device(change.hit_slots, self.reader), ids.numel(), change.num_hits
-        else:  # as before: those of this batch are known when it is over
+        else:  # as of an earlier batch: the hits of this one are known when it is done
             slots = self._slots if change is None else change.hit_slots
             num_asked, num_hits = self._asked, int(self._hits_seen[0])
         slots = slots if marks is None else to_device(marks, self.reader)
@@ -145,7 +146,7 @@ class FusedCache(CachedTier):
                 table, cache, slots, ids, row_bytes, out, hits,
                 by_position=change is not None or marks is not None, places=given, order=order, max_programs=max_programs,
             )  # fmt: skip
-            if number == counted and not isinstance(change, Change):  # at once: another field may fail
+            if number == counted and not isinstance(change, Change):  # at once, since another field may fail
                 self._asked += ids.numel()
         if not isinstance(change, Change):
             self._hits_seen.copy_(self._hits, non_blocking=True)
@@ -158,7 +159,7 @@ class FusedCache(CachedTier):
         given: torch.Tensor | None,
         spans: list[Span],
     ) -> None:
-        """Kept misses into the cache, behind the reads of this batch; and count."""
+        """Copy kept misses into the cache, after the reads of this batch; and count."""
         started, (num_missed, num_hits), width = time.perf_counter(), (0, 0), sum(self.row_bytes)
         if isinstance(change, Change):
             self._fast.write(change.into, outs, change.inserted if places is None else places[change.inserted])
@@ -177,7 +178,7 @@ class FusedCache(CachedTier):
 
 
 def where_it_decides(policy: Policy, reader: torch.device) -> Policy:
-    """A new policy, or the same one in memory of the device that can decide by it."""
+    """Return a new policy as it is or, for FIFO, as one whose decisions the device makes."""
     if not isinstance(policy, FIFO):
         return policy
     from penstock.cache.fifo_device import DeviceFIFO
@@ -189,7 +190,7 @@ class _FusedRead(DeviceRead):
     """A read under way.
 
     Attributes:
-        spans: what was done of it.
+        spans: work done so far.
     """
 
     def __init__(self, device: torch.device, num_bytes: int, spans: list[Span]) -> None:

@@ -1,6 +1,6 @@
 """A table of rows in memory or memory-mapped.
 
-In: ids. Out: their rows, written to the caller's buffer and nowhere else. Invariant: equals `array[ids]`, bit for bit, any dtype.
+In: ids. Out: their rows, written only to the caller's buffer. Invariant: equals `array[ids]`, bit for bit, for any dtype.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.records import Allocator
 from penstock.store.format import row_bytes
 
 LEAST_BYTES = 1 << 22
-"""Fewer bytes are not given to another thread."""
+"""Fewest bytes that are worth another thread."""
 
 
 class RowTable:
@@ -41,8 +41,8 @@ class RowTable:
 
         Args:
             ids, allocate: see above.
-            num_threads: threads that share the work where there is much of it; all but the caller's are started for this call.
-            hops: see `penstock.gather.hops`; the result then has a row for each of their places.
+            num_threads: threads that share the work if it is large; all except the caller's are started for this call.
+            hops: see `penstock.gather.hops`; the result then has a row per place.
         """
         num_rows, width = size_of(hops, ids.size), self.row_bytes
         out = allocate(num_rows * width, np.uint8)[: num_rows * width]

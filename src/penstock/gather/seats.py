@@ -1,7 +1,7 @@
-"""How ranks that share a cache find each other: each has a seat, which is given to its loader.
+"""How ranks that share a cache find each other: each has a seat, which is passed to its loader.
 
-In: the number of ranks, in the process that starts them, or a process group of torch's. Out: seats, small and picklable. A seat names a
-socket without a file, so that nothing is left behind, and a secret that whoever connects must know, since messages are pickled.
+In: the number of ranks, in the process that starts them, or a `torch.distributed` group. Out: seats, small and picklable. A seat names a
+socket without a file, so that no file is left behind, and a secret that every connection must present, since messages are pickled.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _NUM_WAITING = 64
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """The place of a rank among those that share a cache; for one loader. From `shard_seats` or `shard_seat_of_group`.
+    """A rank's place among those that share a cache; for one loader. From `shard_seats` or `shard_seat_of_group`.
 
     Attributes:
         rank, num_ranks: rank r keeps rows v with v % num_ranks = r.
         token: a secret of the ranks.
-        timeout_s: seconds that a loader waits until the others' are made.
+        timeout_s: seconds that a loader waits until the other ranks have made theirs.
     """
 
     rank: int
@@ -57,7 +57,7 @@ class Seat:
         end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             end.connect(self._address(rank))
-            if not is_ours(end):  # somebody else has taken the name since that rank ended: tell him nothing, and do not listen
+            if not is_ours(end):  # another user took the name after that rank ended: send nothing, accept nothing
                 raise ConnectionRefusedError(errno.ECONNREFUSED, "another user listens there")
             connection = Connection(end.detach())
         finally:
@@ -66,12 +66,12 @@ class Seat:
         return connection
 
     def _address(self, rank: int) -> bytes:
-        """A name that does not reveal the token: everybody on the machine can list such names."""
+        """Return a name that does not reveal the token, since all users of the machine can list such names."""
         return b"\0penstock-shard-" + hashlib.sha256(self.token + b"%d" % rank).hexdigest()[:24].encode()
 
 
 def is_ours(end: socket.socket) -> bool:
-    """Whether the process at the other end belongs to the same user, as the system says, before anything is sent."""
+    """Whether the process at the other end belongs to the same user, according to the system; checked before anything is sent."""
     _, user, _ = struct.unpack("iII", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII")))
     return user == os.geteuid()
 
@@ -80,8 +80,8 @@ def shard_seats(num_ranks: int, *, timeout_s: float = 300.0) -> list[Seat]:
     """Return a seat per rank: one loader in each of `num_ranks` processes of this machine, made at the same time.
 
     Args:
-        num_ranks: processes, 1 or more. Hand seat r to rank r.
-        timeout_s: how long a loader waits for the others' to be made.
+        num_ranks: number of processes, at least 1. Give seat r to rank r.
+        timeout_s: how long a loader waits until the other ranks have made theirs.
     """
     if num_ranks < 1:
         raise UsageError(f"a cache is shared by 1 rank or more, got {num_ranks}")
@@ -90,13 +90,13 @@ def shard_seats(num_ranks: int, *, timeout_s: float = 300.0) -> list[Seat]:
 
 
 def shard_seat_of_group(group: Any = None, *, timeout_s: float = 300.0) -> Seat:
-    """Return this rank's seat, for one loader: the ranks of a `torch.distributed` group (default: all) that are on this machine share.
+    """Return this rank's seat, for one loader: the ranks of a `torch.distributed` group that are on this machine share a cache.
 
-    Called by all ranks of the group at the same point.
+    All ranks of the group must call it at the same point.
 
     Args:
-        group: its ranks; None: all.
-        timeout_s: how long a loader waits for the others' to be made.
+        group: the group; None: the default group.
+        timeout_s: how long a loader waits until the other ranks have made theirs.
     Raises:
         UsageError: `torch.distributed` is not initialised.
     """

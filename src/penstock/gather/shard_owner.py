@@ -1,7 +1,8 @@
-"""The thread that owns a rank's shards: it alone decides what they hold, in the order in which readers ask.
+"""The thread that owns a rank's shards: only this thread decides what they hold, in the order in which readers ask.
 
-In: connections of readers, of this rank and of others. Out: what `penstock.cache.shard` says. A connection is one reader: it asks about one
-batch after the other. Who hangs up, or whose process ends, is heard at once, and the shard goes on without him.
+In: connections of readers, of this rank and others. Out: the decisions and verdicts of `penstock.cache.shard`. A connection is one reader,
+which asks about one batch after another. If a reader disconnects or its process ends, the owner notices at once, and the shard continues
+without it.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger("penstock")
 
 _END_S = 2.0
-"""What readers at work are left to end by themselves when the owner goes."""
+"""Seconds that working readers have to finish when the owner ends."""
 
 
 class NotShown(NamedTuple):
-    """Why a rank cannot show what it keeps."""
+    """The reason why a rank cannot share its memory."""
 
     why: str
 
 
 class Export(NamedTuple):
-    """What others must know of a shard.
+    """The description of a shard for other ranks.
 
     Attributes:
         num_rows, row_bytes: of the whole type; the same on every rank.
         policy: its name.
-        buffers: per field uint8[num_slots * row_bytes], memory of the owner's device that others open too.
-        slots: int32[num_ids] where the content stays, None where readers ask.
+        buffers: per field uint8[num_slots * row_bytes], memory of the owner's device that other ranks open too.
+        slots: int32[num_ids] for a static policy; None if readers must ask.
     """
 
     num_rows: int
@@ -55,7 +56,7 @@ class Export(NamedTuple):
 
 
 def identity(device: torch.device) -> str | None:
-    """What tells a device from all others, whatever number a process knows it by; None for the CPU and for one that is not seen here."""
+    """Return an identity of a device that does not depend on its number in a process; None for the CPU and for devices not visible here."""
     import torch
 
     if device.type != "cuda" or device.index >= torch.cuda.device_count():
@@ -64,23 +65,23 @@ def identity(device: torch.device) -> str | None:
 
 
 here: dict[tuple[bytes, int], Mapping[Any, Export]] = {}
-"""Exports of owners in this process, by (token, rank): a device does not open memory of its own process a second time."""
+"""Exports of owners in this process, by (token, rank): a device cannot open memory of its own process a second time."""
 
 
 class Owner:
-    """See above.
+    """The owner of a rank's shards.
 
     Args:
-        seat: where readers come.
+        seat: at which readers connect.
         shards, exports: by node type.
     Attributes:
-        is_known: set once every other rank has looked at the exports, or one never will.
-        not_shown: why that one never will; None else.
+        is_known: set once every other rank has opened the exports, or one cannot.
+        not_shown: why one cannot; else None.
     """
 
     def __init__(self, seat: Seat, shards: Mapping[Any, Shard], exports: Mapping[Any, Export]) -> None:
         self._shards, self._exports, self._token = shards, exports, seat.token
-        self._asked: dict[Connection, Shard | None] = {}  # by each reader, last
+        self._asked: dict[Connection, Shard | None] = {}  # the shard that each reader asked last
         self._strangers: set[Connection] = set()
         self._unknown_to = set(range(seat.num_ranks)) - {seat.rank}
         self.not_shown: NotShown | None = None
@@ -94,7 +95,7 @@ class Owner:
         self._thread.start()
 
     def close(self) -> None:
-        """Let go of all readers, and end. Harmless when repeated, and in a forked child."""
+        """Disconnect all readers, and end. May be called several times, and in a forked child."""
         if self._pid == os.getpid():
             with contextlib.suppress(OSError):
                 self._ring.send_bytes(b"x")
@@ -121,7 +122,7 @@ class Owner:
     def _take(self, one: Any) -> None:
         if one is self._door:
             with self._door.accept()[0] as end:
-                if is_ours(end):  # anybody else could keep this thread waiting for the rest of a token
+                if is_ours(end):  # other users could make this thread wait for the rest of a token
                     self._strangers.add(Connection(end.detach()))
         elif one is self._bell:
             self._bell.recv_bytes()
@@ -158,7 +159,7 @@ class Owner:
             self._tell(shard.ready(reader))
         elif verb == "lost" and shard is not None:
             self._tell(shard.lost(reader))
-        elif verb == "done":  # answered, so that the reader knows that what it read was there while it read; static ones ask this only
+        elif verb == "done":  # the answer confirms that the rows were there while they were read; readers of static shards send only this
             reader.send(True)
             self._tell([] if shard is None else shard.done(reader))
 
@@ -167,13 +168,13 @@ class Owner:
             reader.send(exports)
         except OSError:
             raise
-        except Exception as error:  # the driver does not give the memory of the device to other processes
+        except Exception as error:  # the driver does not share the device's memory with other processes
             self.not_shown = NotShown(f"{type(error).__name__}: {error}")
             self.is_known.set()
             reader.send(self.not_shown)
 
     def _leave(self, reader: Connection) -> None:
-        """A reader has gone."""
+        """Handle a reader that is gone."""
         self._strangers.discard(reader)
         shard = self._asked.pop(reader, None)
         reader.close()
@@ -182,6 +183,6 @@ class Owner:
 
     def _tell(self, verdicts: Verdicts) -> None:
         for reader, may_go in verdicts:
-            with contextlib.suppress(OSError):  # that it is gone is heard elsewhere
+            with contextlib.suppress(OSError):  # a disconnection is handled elsewhere
                 assert isinstance(reader, Connection)
                 reader.send(may_go)

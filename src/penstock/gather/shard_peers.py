@@ -1,7 +1,7 @@
-"""The ranks that share a cache, as a reader sees them: whom to ask, and who is gone.
+"""The ranks that share a cache, as seen by a reader: which to ask, and which are gone.
 
-In: a seat, and what this rank keeps. Out: what all keep, and conversations with their owners. Invariants: no wait is without an end; a
-rank that is gone is an answer (`Gone`), never an error of whoever asks.
+In: a seat, and the shards of this rank. Out: the shards of all ranks, and conversations with their owners. Invariants: every wait ends; a
+rank that is gone is an answer (`Gone`), not an error of the reader.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RETRY_S = 0.02
 
 
 class Gone(Exception):
-    """A rank does not keep a shard any more."""
+    """The rank no longer keeps a shard."""
 
 
 class Talk:
@@ -39,20 +39,20 @@ class Talk:
         self._peer, self._connection = peer, connection
 
     def say(self, *message: Any) -> None:
-        """Tell it something."""
+        """Send a message."""
         try:
             self._connection.send(message)
         except OSError:
             raise self._gone() from None
 
     def hear(self) -> Any:
-        """Wait for its answer."""
+        """Wait for the answer."""
         try:
             if self._connection.poll(_PATIENCE_S):
                 return self._connection.recv()
         except (EOFError, OSError):
             raise self._gone() from None
-        self._connection.close()  # an answer that comes after all is not to be that to the next question
+        self._connection.close()  # else a late answer would be taken for that to the next message
         self._peer.lose("does not answer")
         raise TierError(
             f"the shard of rank {self._peer.rank} has not answered for {_PATIENCE_S:.0f} s: that rank, or one at work there, stands still; "
@@ -60,16 +60,16 @@ class Talk:
         )
 
     def call(self, *message: Any) -> Any:
-        """Tell and wait."""
+        """Send a message, and wait for the answer."""
         self.say(*message)
         return self.hear()
 
     def end(self) -> None:
-        """End it; nothing is expected any more."""
+        """End the conversation; no answer is outstanding."""
         self._peer.idle.append(self)
 
     def hang_up(self) -> None:
-        """Break it off, whatever is expected; the owner notices."""
+        """Disconnect, even if an answer is outstanding; the owner notices."""
         self._connection.close()
 
     def _gone(self) -> Gone:
@@ -79,12 +79,12 @@ class Talk:
 
 
 class Peer:
-    """A rank, this one among them.
+    """A rank; this process's rank is one, too.
 
     Attributes:
         rank: see `Seat`.
-        is_gone: it keeps nothing any more.
-        idle: conversations that wait to be gone on with.
+        is_gone: it no longer keeps anything.
+        idle: conversations that can be reused.
     """
 
     def __init__(self, seat: Seat, rank: int) -> None:
@@ -92,7 +92,7 @@ class Peer:
         self.idle: list[Talk] = []
 
     def talk(self) -> Talk:
-        """A conversation of the caller's own."""
+        """Return a conversation for the caller alone."""
         if self.is_gone:
             raise Gone
         try:
@@ -106,36 +106,36 @@ class Peer:
             raise Gone from None
 
     def lose(self, why: str) -> None:
-        """Treat the peer as one that keeps nothing from now on."""
+        """Treat the peer as gone from now on."""
         if not self.is_gone:
             self.is_gone = True
             logger.warning("rank %d of %d %s: rows of its shard are read from where they are beneath", self.rank, self._seat.num_ranks, why)
 
 
 class ShardGroup:
-    """This rank among those that share.
+    """The ranks that share a cache, as seen by this rank.
 
     Args:
-        seat: see there.
+        seat: of this rank.
     Attributes:
-        seat, peers: all ranks, in their order.
+        seat: of this rank. peers: all ranks, in order.
     """
 
     def __init__(self, seat: Seat) -> None:
         self.seat, self.peers = seat, [Peer(seat, rank) for rank in range(seat.num_ranks)]
 
     def open(self, shards: Mapping[Any, Shard], exports: Mapping[Any, Export]) -> list[Mapping[Any, Export]]:
-        """Show what this rank keeps, and wait until all others have done so and looked. Returns the exports of all."""
+        """Export the shards of this rank, and wait until all ranks have exported theirs and opened those of others. Returns all exports."""
         deadline = time.monotonic() + self.seat.timeout_s
         owner = Owner(self.seat, shards, exports)
         self.close = weakref.finalize(self, owner.close)
-        """Keep nothing any more. Done when the last who reads is dropped, and at the end of the program."""
+        """Stop keeping shards. Called when the last user is dropped, and at the end of the program."""
         try:
             found = [exports if peer.rank == self.seat.rank else self._look(peer, deadline, owner) for peer in self.peers]
             if not owner.is_known.wait(max(0.0, deadline - time.monotonic())):
                 raise self._missed(owner)
         finally:
-            if owner.not_shown is not None:  # the others have heard of it, and may have ended
+            if owner.not_shown is not None:  # the others were told, and may have ended
                 raise self._not_shown(self.seat.rank, owner.not_shown) from None
         if errors := [one for one in found if isinstance(one, TierError)]:
             raise errors[0]
@@ -145,7 +145,7 @@ class ShardGroup:
         return seen
 
     def _look(self, peer: Peer, deadline: float, owner: Owner) -> Mapping[Any, Export] | TierError:
-        """What a rank shows, or why it cannot be seen from here: said once all have looked, for others wait for this rank."""
+        """Return the exports of a rank, or the reason why they cannot be opened here; raised later, since other ranks wait for this one."""
         while True:
             try:
                 talk = Talk(peer, self.seat.connect(peer.rank))
@@ -166,7 +166,8 @@ class ShardGroup:
                 return shown
 
     def _strange(self, rank: int, places: Mapping[torch.device, str | None]) -> TierError | None:
-        """Whether a rank keeps rows on a device that has another number here, or none: memory there is opened by that number."""
+        """Whether a rank keeps rows on a device that has another number in this process, or none: memory is opened by the device's
+        number."""
         for device, name in places.items():
             if identity(device) != name:
                 return TierError(

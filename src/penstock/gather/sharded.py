@@ -1,12 +1,12 @@
-"""A cached tier whose content lies on the devices of several ranks, a disjoint shard each by id modulo, read by all of them.
+"""A cached tier whose content is spread over the devices of several ranks, in disjoint shards by id modulo, each read by all ranks.
 
-In: rows. Out: the same rows as of any `CachedTier`. Of R ranks, rank r keeps rows v with v mod R = r, as id v div R of its policy. A read
-asks the owner of each shard for a decision, brings all misses out of this rank's slower tier in one read, and then takes its turns, shard
-by shard in ascending order: hits out of the owner's memory, kept misses into it.
+In: row numbers. Out: the same rows as from any `CachedTier`. Of R ranks, rank r keeps rows v with v mod R = r, as id v div R of its policy.
+A read asks the owner of each shard for a decision, reads all misses from this rank's slower tier at once, and then takes its turns, shard
+by shard in ascending order, to copy hits out of the owner's memory and kept misses into it.
 
-There is no deadlock: no turn is held while another is waited for, and whoever waits, whether at a shard, behind a batch of its own rank or
-for rows, waits for an older decision. No wrong row is used: what was read out of a rank's memory counts only if its owner answers after the
-read, else it is read again beneath. A rank that is gone counts as one that keeps nothing. Source: BGL 3.2.3.
+There is no deadlock: no turn is held while waiting for another one, and every wait (at a shard, behind a batch of the same rank, or for
+rows) is for an older decision. No wrong row is used: rows read from a rank's memory count only if its owner answers after the read;
+otherwise they are read again from below. A rank that is gone counts as one that keeps nothing. Source: BGL 3.2.3.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
 
 class ShardedCache(CachedTier):
-    """Rows of a slower tier, some of them kept on this rank's device and on others'. It reads once `open_shards` has been called.
+    """Rows of a slower tier, some of them kept on the devices of this rank and of others. Usable after `open_shards`.
 
     Args:
-        make_policy: makes an empty policy over this rank's ids, `num_ids_of`; none that looks ahead.
-        slow: where all rows are; it reads into memory of the device.
-        content: int64 rows that all shards together begin with, best first; this rank's of them are read at once.
+        make_policy: makes an empty policy over this rank's ids (`num_ids_of`); must not look ahead.
+        slow: has all rows; it reads into device memory.
+        content: int64 rows, the initial content of all shards together, best first; this rank's share is read at construction.
         name: of the fast tier.
         reader: this rank's device.
         group: the ranks that share.
     Attributes:
-        shard: what this rank's owner decides by.
+        shard: the decisions of this rank's owner.
         peers: name -> counts of hits in memory of other ranks, of this rank's reads.
     """
 
@@ -76,11 +76,11 @@ class ShardedCache(CachedTier):
 
     @property
     def resident_bytes(self) -> int:
-        """Memory of the host: what the policy needs; of a content that stays, the table of all ranks' too."""
+        """Host memory: of the policy's state; for a static policy also the table of slots of all ranks."""
         return self.shard.policy.state_bytes + (0 if self._slots is None else self._slots.nbytes)
 
     def export(self) -> Export:
-        """What others must know."""
+        """Return the description of this shard for other ranks."""
         if self.reader.type == "cpu":
             for buffer in self._fast.buffers:
                 buffer.share_memory_()
@@ -89,7 +89,7 @@ class ShardedCache(CachedTier):
         )
 
     def join(self, key: Any, exports: Sequence[Export]) -> None:
-        """Begin to read. `key`: the node type; `exports`: of all ranks."""
+        """Make the cache ready to read. `key`: the node type; `exports`: of all ranks."""
         self._key = key
         for rank, one in enumerate(exports):
             if rank != self._rank:
@@ -106,21 +106,22 @@ class ShardedCache(CachedTier):
                 self._slots[rank :: self._num_ranks] = one.slots
 
     def announce(self, rows: np.ndarray) -> None:
-        """Tell the cache beneath, where that looks ahead, what it will be asked for."""
+        """Announce a coming batch to the cache below, if it looks ahead."""
         cache = self.beneath
         if self._slots is None or cache is None:
             raise UsageError(f"{self.name}: policy {self.policy.name} does not look ahead, there is nothing to announce to it")
         cache.announce(rows[self._slots[rows] < 0])
 
     def restart(self) -> None:
-        """A new pass begins here; to the others it is none."""
+        """Begin a new pass of this rank; other ranks are not affected."""
         if (cache := self.beneath) is not None:
             cache.restart()
 
     def submit(self, rows: np.ndarray, outs: Sequence[Any], places: np.ndarray) -> Read:
-        """Have owners decide, and begin to read what is on no device. Batches in order; the read must be waited for, in any order."""
+        """Ask the owners for decisions, and begin to read rows that are on no device. Submit batches in order; wait for each read, in any
+        order."""
         check_rows(self, rows)
-        if self._pid != os.getpid():  # the connections are the parent's
+        if self._pid != os.getpid():  # the connections belong to the parent
             return around(self.slow).submit(rows, outs, places)
         started, parts, is_miss = time.perf_counter(), list[_Part](), np.ones(rows.size, bool)
         try:
@@ -143,7 +144,7 @@ class ShardedCache(CachedTier):
         return read
 
     def _decide(self, rank: int, rows: np.ndarray, at: np.ndarray) -> _Part | None:
-        """What the owner of a shard says of the rows of a batch at positions `at`; None: nothing of them is there, nor shall be."""
+        """Ask the owner of a shard about the rows of a batch at positions `at`; None: none of them is there or will be kept there."""
         if self._slots is not None:
             slots = self._slots[rows[at]]
             return _Part(rank, at, Change(slots, at[:0], slots[:0]), None) if (slots >= 0).any() else None
@@ -163,8 +164,9 @@ class ShardedCache(CachedTier):
         return None
 
     def take_turn(self, part: _Part, outs: Sequence[Any], places: np.ndarray, spans: list[Span]) -> None:
-        """Hits out of a shard and kept misses into it, when its owner says so; or nothing, where what it promised is gone."""
-        if self.is_static and part.rank != self._rank:  # no turn; but the owner has to be there when all is read
+        """At this read's turn, copy hits out of a shard and kept misses into it; nothing, if the content that the decision assumed is
+        gone."""
+        if self.is_static and part.rank != self._rank:  # no turn; but the owner must still be there after the read
             try:
                 part.talk = self._group.peers[part.rank].talk()
             except Gone:
@@ -180,7 +182,7 @@ class ShardedCache(CachedTier):
         part.done()
 
     def synchronize(self) -> None:
-        """Wait until the device has done what this thread's stream was asked for."""
+        """Wait until the device has finished the work of this thread's stream."""
         if self.reader.type == "cuda":
             import torch
 
@@ -188,34 +190,34 @@ class ShardedCache(CachedTier):
 
 
 def open_shards(group: ShardGroup, caches: Mapping[Any, ShardedCache]) -> None:
-    """Show other ranks what the caches of this one keep, by node type, and find theirs. Every rank calls it; it waits for all."""
+    """Export the caches of this rank, by node type, and open those of the others. All ranks must call it; it waits for all."""
     found = group.open({key: cache.shard for key, cache in caches.items()}, {key: cache.export() for key, cache in caches.items()})
     for key, cache in caches.items():
         cache.join(key, [exports[key] for exports in found])
 
 
 def _enable_access(owner: torch.device, reader: torch.device) -> None:
-    """Let the kernels of a device reach the memory of another: torch opens that, one way, where it copies between the two."""
+    """Let kernels of a device access the memory of another: torch enables this, in one direction, when it copies between the two."""
     if owner == reader:
         return
     import torch
 
     if not torch.cuda.can_device_access_peer(reader, owner):
         raise NotSupportedError(f"{reader} does not reach the memory of {owner}: leave shards out, each device then has a cache of its own")
-    for source, target in ((reader, owner), (owner, reader)):  # today it is the source that may then reach the target
+    for source, target in ((reader, owner), (owner, reader)):  # currently the source gets access to the target
         torch.zeros(1, device=target).copy_(torch.zeros(1, device=source))
     torch.cuda.synchronize(owner)
     torch.cuda.synchronize(reader)
 
 
 class _Part:
-    """Rows of a read in one shard: which are there, and what is to come there.
+    """The part of a read that concerns one shard: its hits, and the misses to keep there.
 
     Attributes:
-        rank: whose shard. talk: with its owner.
-        hits: positions in the batch of those that are there; slots: where.
-        kept: (slots, positions in the batch) of what is to come.
-        is_read: the hits were copied, and their owner was there when that began.
+        rank: that keeps the shard. talk: conversation with its owner.
+        hits: positions of the hits in the batch; slots: of the hits.
+        kept: (slots, positions in the batch) of misses to keep.
+        is_read: the hits were copied, and the owner was there when that began.
     """
 
     def __init__(self, rank: int, at: np.ndarray, change: Change, talk: Talk | None) -> None:
@@ -225,7 +227,7 @@ class _Part:
         self.kept = change.into, at[change.inserted]
 
     def may_go(self) -> bool:
-        """Wait for the turn; False: there is none, for the content that was promised is gone."""
+        """Wait for the turn; False: there is none, since the content that the decision assumed is gone."""
         talk, self.talk = self.talk, None
         try:
             if talk is None or talk.call("ready"):
@@ -237,7 +239,7 @@ class _Part:
         return False
 
     def done(self) -> None:
-        """The turn is over."""
+        """End the turn."""
         try:
             if self.talk is not None:
                 self.talk.say("done")
@@ -246,7 +248,7 @@ class _Part:
             pass
 
     def is_sure(self) -> bool:
-        """Whether the owner was there until the turn was over: it alone says so."""
+        """Whether the owner was there until the end of the turn, which only its answer shows."""
         try:
             if self.is_read and self.talk is not None:
                 self.talk.hear()
@@ -256,7 +258,7 @@ class _Part:
         return self.is_read
 
     def lose(self) -> None:
-        """What was missed never comes."""
+        """Tell the owner that the misses will never arrive."""
         try:
             if self.talk is not None:
                 self.talk.say("lost")
@@ -269,7 +271,7 @@ class _ShardedRead:
     """A read of a sharded cache under way.
 
     Attributes:
-        since, spans: as of every read of a cache.
+        since, spans: as for every read of a cache.
     """
 
     def __init__(
@@ -280,12 +282,12 @@ class _ShardedRead:
         self.since: float | None = None
 
     def wait(self) -> int:
-        """End it."""
+        """Complete the read."""
         to_come = list(self._parts)
         try:
             timed(self._beneath.wait, "read", self.spans, self.since)
             self.spans += getattr(self._beneath, "spans", ())
-            self._tier.synchronize()  # before any turn: others wait for it
+            self._tier.synchronize()  # before any turn, since others wait during a turn
             while to_come:
                 self._take_turn(to_come.pop(0))
         except BaseException:
@@ -304,5 +306,5 @@ class _ShardedRead:
             self._tier.take_turn(part, self._outs, self._places, self.spans)
         except BaseException:
             if part.talk is not None:
-                part.talk.hang_up()  # the device may be writing there still: the owner keeps nothing any more
+                part.talk.hang_up()  # the device may still be writing there, so the owner must stop keeping rows
             raise

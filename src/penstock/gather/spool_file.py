@@ -1,6 +1,6 @@
-"""The file of a spool: rows in two halves, written piece by piece past the page cache, and how a group of batches is cut into pieces.
+"""The file of a spool: rows in two halves, written piece by piece, bypassing the page cache; and cutting a group of batches into pieces.
 
-In: rows in memory. Out: a tier that has them by their place in the spool. Invariant: a piece begins at a whole block of every file.
+In: rows in memory. Out: a tier of the rows, by their place in the spool. Invariant: in every file, a piece begins at a block boundary.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from penstock.store.process_memory import aligned_bytes
 from penstock.store.tiers import DiskOptions, DiskTier, RowFile
 
 BLOCK = 4096
-"""What is written is made of."""
+"""Writes begin and end at multiples of this."""
 MOST_ROWS = 1 << 18
-"""Of a piece."""
+"""Most rows of a piece."""
 GAP_BYTES = 1 << 15
-"""Holes between the rows of a batch are other batches': read along if they are shorter than that."""
+"""Holes between the rows of a batch belong to other batches; shorter ones than this are read along."""
 
 
 class SpoolFile:
-    """Rows on a disk, a file per field, seen by nobody else and gone with the object.
+    """Rows on a disk, in a nameless file per field, which ends with the object.
 
     Args:
-        folder: on that disk.
+        folder: on the disk to use.
         row_bytes: of each field.
         num_bytes: of all rows.
-        num_buffers: for pieces. piece_bytes: written at a time, about; least_rows: at least so many.
+        num_buffers: number of buffers for pieces. piece_bytes: approximate bytes per piece; least_rows: least rows per piece.
         name: for messages.
     Attributes:
-        step: pieces begin at multiples of so many rows. piece_rows: of a piece at most. half_rows: of each half.
-        tier: the rows, by their place. written_bytes: so far.
+        step: pieces begin at multiples of this number of rows. piece_rows: most rows of a piece. half_rows: rows of each half.
+        tier: the rows, by their place. written_bytes: written so far.
     """
 
     def __init__(
@@ -68,14 +68,14 @@ class SpoolFile:
         files = []
         try:
             for width in row_bytes:
-                with tempfile.TemporaryFile(dir=folder) as unnamed:  # of no name: gone when it is closed, whatever happens
+                with tempfile.TemporaryFile(dir=folder) as unnamed:  # without a name: removed when it is closed, in any case
                     os.posix_fallocate(unnamed.fileno(), 0, max(1, 2 * self.half_rows * width))
                     path = Path(f"/proc/self/fd/{unnamed.fileno()}")
                     self._descriptors.append(_open_to_write(path))
                 files.append(RowFile(path=Path(f"/proc/self/fd/{self._descriptors[-1]}"), data_offset=0, row_bytes=width))
         except OSError as error:
             room = ""
-            _close(self._descriptors)  # so that what they took counts as free
+            _close(self._descriptors)  # so that their space counts as free
             self._descriptors.clear()
             if error.errno == errno.ENOSPC:
                 space = os.statvfs(folder)
@@ -92,11 +92,11 @@ class SpoolFile:
         return sum(buffer.nbytes for fields in self._buffers for buffer in fields)
 
     def buffer(self, number: int) -> list[np.ndarray]:
-        """Per field uint8[piece_rows * row_bytes]."""
+        """Return a buffer: per field uint8[piece_rows * row_bytes]."""
         return self._buffers[number]
 
     def write(self, first: int, count: int, buffers: Sequence[np.ndarray]) -> None:
-        """Write rows of a buffer to rows `first`, ... of the spool; `first` is a multiple of `step`."""
+        """Write `count` rows of a buffer to the spool, from row `first` on, a multiple of `step`."""
         for descriptor, width, buffer in zip(self._descriptors, self._row_bytes, buffers, strict=True):
             left, at = buffer.data[: -(-count * width // BLOCK) * BLOCK], first * width
             while left:
@@ -112,27 +112,27 @@ class SpoolFile:
 
 
 def piece_rows_of(row_bytes: Sequence[int], piece_bytes: int, least_rows: int) -> int:
-    """Rows of a piece of about so many bytes, and at least so many rows: whole blocks of each field. Of narrow rows fewer bytes: the plan
-    of reading them takes many times more than they do."""
+    """Return the rows of a piece: about `piece_bytes`, at least `least_rows`, whole blocks of each field. Fewer bytes for narrow rows,
+    since the plan of reading them takes many times their size."""
     step = _step_of(row_bytes)
     return step * -(-max(least_rows, min(MOST_ROWS, piece_bytes // max(1, sum(row_bytes)))) // step)
 
 
 def least_bytes(row_bytes: Sequence[int]) -> int:
-    """The smallest spool that holds any rows."""
+    """Return the size of the smallest spool that holds any rows."""
     return 2 * _step_of(row_bytes) * max(1, sum(row_bytes))
 
 
 def _step_of(row_bytes: Sequence[int]) -> int:
-    """Rows that are whole blocks of each field."""
+    """Return the least number of rows that are whole blocks of each field."""
     return math.lcm(*(BLOCK // math.gcd(width, BLOCK) for width in row_bytes))
 
 
 class Pieces(NamedTuple):
-    """How batches are cut.
+    """How batches are cut into pieces.
 
     Attributes:
-        num_batches: the first ones of the group, which fit.
+        num_batches: how many batches of the group fit, from the first one on.
         cuts: int64[num_batches, num_pieces + 1]: piece p has rows cuts[b, p] to cuts[b, p + 1] of batch b.
     """
 
@@ -149,9 +149,10 @@ def cut(batches: Sequence[np.ndarray], piece_rows: int, half_rows: int, step: in
     """Cut batches at the same row numbers, so that the parts of all batches between two cuts make a piece.
 
     Args:
-        batches: per batch its rows in order, distinct.
-        piece_rows: of a piece at most; four times as many as there are batches, at least.
-        half_rows: that there is room for, pieces rounded up to multiples of `step`; batches at the end that do not fit are left out.
+        batches: per batch its distinct rows, ascending.
+        piece_rows: most rows of a piece; at least four times the number of batches.
+        half_rows: rows for which there is room, with pieces rounded up to multiples of `step`; batches at the end that do not fit are left
+            out.
     """
     ends = np.cumsum([0, *(rows.size for rows in batches)])
     number = int(np.searchsorted(ends + (2 * ends // piece_rows + 2) * step, half_rows, side="right")) - 1
@@ -167,12 +168,12 @@ def cut(batches: Sequence[np.ndarray], piece_rows: int, half_rows: int, step: in
 
 
 def _pages(num_bytes: int) -> np.ndarray:
-    """uint8[at least num_bytes] that begins at a page and ends with a block: direct writes want that."""
+    """Return uint8[at least num_bytes], page-aligned and of whole blocks, as direct writes require."""
     return aligned_bytes(max(1, -(-num_bytes // BLOCK)) * BLOCK)
 
 
 def _open_to_write(path: Path) -> int:
-    """Past the page cache where the file system can."""
+    """Open for writing, bypassing the page cache if the file system allows it."""
     try:
         return os.open(path, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
     except OSError as error:

@@ -1,15 +1,15 @@
-"""A spooled tier: the rows for a group of coming batches are read in the order of the file, and kept on a disk until each batch's turn.
+"""A spooled tier: the rows of a group of coming batches are read in the order of the file, and stored on a disk until each batch's turn.
 
-In: the rows of each batch, announced in order and then asked for in the same order. Out: the rows. Invariant: they are those of the slower
-tier; a batch that was not spooled is read from there.
+In: the rows of each batch, announced in order and then requested in the same order. Out: the rows. Invariant: they equal those of the
+slower tier; a batch that was not spooled is read from that tier.
 
-Why: the rows of one batch lie far apart, and a disk answers only so many requests a second, however short. The rows of many batches lie
-near each other: read together with the gaps between them, they come as fast as the disk reads in order. They are written batch by batch, so
-that each batch then takes a few long reads. A row costs its share of the file, and its own bytes twice, in place of a request.
-Source: external sorting; DiskGNN (Liu et al. 2024) packs the rows of batches like this for a whole training in advance, which takes as
-much disk as all its batches. Here the disk has two groups, one that is read and one that is written.
+Why: the rows of one batch are far apart, and a disk serves a limited number of requests per second, however short. The rows of many batches
+are near each other: read together, with the gaps between them, they arrive as fast as the disk reads sequentially. They are written batch
+by batch, so that each batch then takes a few long reads. In place of a request, a row costs its share of the file, and its own bytes twice.
+Source: external sorting; DiskGNN (Liu et al. 2024) packs the rows of batches like this for a whole training in advance, which takes as much
+disk space as all batches. Here the disk holds two groups, one being read and one being written.
 
-A group is a stretch of `group_size` batches. While its batches are read from one half of the spool, the next group is made in the other.
+A group is `group_size` consecutive batches. While its batches are read from one half of the spool, the next group is made in the other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from penstock.records import index_dtype
 from penstock.store.tiers import Read, Tier, TierStats
 
 PIECE_BYTES, NUM_BUFFERS = 16 << 20, 3
-"""Bytes of rows read or written at a time, and buffers of them: one is written while two are read into, so the disk never idles."""
+"""Bytes of rows read or written at a time, and number of buffers: one is written while two are read into, so that the disk never idles."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,9 +47,9 @@ class _Group:
         rows: the sorted rows of each batch, until they are spooled.
         checks: a checksum of the rows of each batch.
         made: done when they are spooled; None: spooling has not begun.
-        starts, cuts: per batch and piece: where in the spool its rows of the piece begin, and which of its rows these are; once spooled.
-        unread: batches that are still to be asked for.
-        is_dropped: they will not be asked for.
+        starts, cuts: once spooled, per batch and piece: where its rows of the piece begin in the spool, and which of its rows these are.
+        unread: number of batches that were not requested yet.
+        is_dropped: the batches will not be requested.
     """
 
     half: int
@@ -62,7 +62,7 @@ class _Group:
     is_dropped: bool = False
 
     def where(self, number: int) -> np.ndarray | None:
-        """int64[n]: the rows of the spool that hold those of a batch, in order; None if the batch was left out."""
+        """Return int64[n]: the rows of the spool that hold the rows of a batch, in order; None if the batch was left out."""
         if self.starts is None or self.cuts is None or number >= len(self.starts):
             return None
         starts, cuts = self.starts[number], self.cuts[number]
@@ -73,12 +73,12 @@ class SpooledTier:
     """Rows of a slower tier, read ahead for groups of batches.
 
     Args:
-        slow: where all rows are, in the order of a file.
-        folder: a folder on the disk for the spool, whose file has no name there and leaves nothing behind.
-        num_bytes: size of the spool. Batches for which half of it has no room are read from `slow`.
-        group_size: batches in a group.
+        slow: has all rows, in the order of a file.
+        folder: on the disk for the spool; its files have no names, and nothing is left behind.
+        num_bytes: size of the spool. Batches that do not fit into half of it are read from `slow`.
+        group_size: batches per group.
     Raises:
-        UsageError: the folder cannot be written, or has no room.
+        UsageError: the folder cannot be written, or the disk has too little space.
     """
 
     device = "cpu"
@@ -91,7 +91,7 @@ class SpooledTier:
             folder, slow.row_bytes, num_bytes, num_buffers=NUM_BUFFERS, piece_bytes=PIECE_BYTES, least_rows=4 * group_size, name=name
         )
         self._dtype = index_dtype(slow.num_rows)
-        self._pid, self._lock = os.getpid(), threading.RLock()  # a group may be made, or a read be dropped, while this thread has it
+        self._pid, self._lock = os.getpid(), threading.RLock()  # reentrant: a read may be dropped while this thread holds it
         self._maker, self._writer = (ThreadPoolExecutor(1, thread_name_prefix="penstock-spool") for _ in range(2))
         for threads in (self._maker, self._writer):
             weakref.finalize(self, threads.shutdown, wait=False, cancel_futures=True)
@@ -108,7 +108,7 @@ class SpooledTier:
 
     @property
     def kept(self) -> Tier:
-        """The rows in the spool."""
+        """The tier of the rows in the spool."""
         return self._file.tier
 
     @property
@@ -118,8 +118,8 @@ class SpooledTier:
 
     @property
     def resident_bytes(self) -> int:
-        """Buffers of pieces, and the row numbers of batches to come."""
-        if self._pid != os.getpid():  # whoever had the lock when this process was forked is not here
+        """Memory of buffers, and of the row numbers of coming batches."""
+        if self._pid != os.getpid():  # the thread that held the lock at the fork does not exist here
             return self._file.buffer_bytes
         with self._lock:
             waiting = [group for group in (*self._groups, *self._in_half, self._open) if group is not None]
@@ -143,7 +143,7 @@ class SpooledTier:
                 self._go_on()
 
     def restart(self) -> None:
-        """Begin a new pass: what was announced and not asked for is forgotten."""
+        """Begin a new pass: batches that were announced but not requested are forgotten."""
         if self._pid != os.getpid():
             return
         with self._lock:
@@ -156,7 +156,7 @@ class SpooledTier:
 
     def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
         """Begin to read, in the order of the batches; see `Tier.submit`."""
-        if self._pid != os.getpid():  # what the parent spools is not for a forked child
+        if self._pid != os.getpid():  # a forked child must not use what the parent spools
             return self.slow.submit(rows, outs, places)
         with self._lock:
             group, number = self._to_come.popleft() if self._to_come else (None, 0)
@@ -175,9 +175,9 @@ class SpooledTier:
             if is_free and (before is None or before.made is None or before.made.done()) and not self._readers[self._groups[0].half]:
                 group = self._groups.popleft()
                 self._in_half[group.half] = group
-                with contextlib.suppress(RuntimeError):  # the process ends, and its threads take no more work
+                with contextlib.suppress(RuntimeError):  # the process is ending, and its pool accepts no more work
                     group.made = self._maker.submit(self._make, group)
-                    made = weakref.WeakMethod(self._made)  # weak, so that the spool ends with its last user, and not at garbage collection
+                    made = weakref.WeakMethod(self._made)  # weak: the spool ends with its last user, without garbage collection
                     group.made.add_done_callback(lambda _: go_on() if (go_on := made()) is not None else None)
 
     def _made(self) -> None:
@@ -190,7 +190,7 @@ class SpooledTier:
         first, number = group.half * self._file.half_rows, pieces.num_batches
         starts = np.empty((number, pieces.num_pieces), np.int64)
         written: deque[Future[None]] = deque()
-        read = begun = None  # of a piece: (under way, into what, rows of the spool: first, how many)
+        read = begun = None  # of a piece: (read, its buffer, first row in the spool, number of rows)
         try:
             for piece in range(pieces.num_pieces):
                 if group.is_dropped:
@@ -212,14 +212,14 @@ class SpooledTier:
             for one in written:
                 one.result()
         finally:
-            read = begun = None  # where one failed, nothing more is written to the buffers by the others: an error would keep them
-            wait(written)  # before that, nobody else may use the buffers
+            read = begun = None  # after a failure, drop the reads: the traceback would keep them alive, writing to the buffers
+            wait(written)  # the buffers are in use until then
         with self._lock:
             group.starts, group.cuts = starts, pieces.cuts
             group.rows.clear()
 
     def _end(self, read: Read, out: Sequence[np.ndarray], first: int, count: int) -> Future[None]:
-        """End the read of a piece, and begin to write it."""
+        """Complete the read of a piece, and begin to write it."""
         read.wait()
         return self._writer.submit(self._file.write, first, count, out)
 
@@ -236,14 +236,14 @@ class _SpooledRead:
 
     @property
     def since(self) -> float | None:
-        """When it began; None: it is not begun."""
+        """When it began; None: not begun yet."""
         return None if self._beneath is None else self._beneath.since
 
     def begin(self) -> None:
-        """Begin to read from the spool, or from where all rows are."""
+        """Begin to read from the spool, or from the slower tier."""
         tier, group = self._tier, self._group
         if group.made is not None and (error := group.made.exception()) is not None:
-            raise copy.copy(error) from error  # each batch says of its own where it happened
+            raise copy.copy(error) from error  # a copy per batch, since each adds where it happened
         order = np.argsort(self._rows)
         if crc32(self._rows[order].astype(tier._dtype).data) != group.checks[self._number]:
             raise TierError(f"{tier.name}: a batch asks for other rows than were announced: this is an error in Penstock")
@@ -258,7 +258,7 @@ class _SpooledRead:
             self._beneath = tier.kept.submit(where, self._outs, self._places[order])
 
     def wait(self) -> int:
-        """End it."""
+        """Complete the read."""
         try:
             if self._beneath is None:
                 self.begin()
@@ -279,4 +279,4 @@ class _SpooledRead:
                 tier._go_on()
 
     def __del__(self) -> None:
-        self._over(goes_on=False)  # this may run anywhere, also in the middle of what hands work to a thread
+        self._over(goes_on=False)  # this may run at any point, also inside the pool's submit

@@ -1,7 +1,7 @@
-"""Stacks of tiers: what lies beneath what, and the way past caches.
+"""Stacks of tiers: the tiers below a tier, and reads that bypass caches.
 
-In: the topmost tier; a tier that asks another has it as its `slow`. Out: tiers. Of two caches, the upper one sees all reads, and the lower
-one only what the upper one misses, so that it behaves as in a simulation.
+In: the topmost tier; a tier that reads from another has it as its `slow`. Out: tiers. Of two caches, the upper one sees all reads, and the
+lower one only what the upper one misses, so that it behaves as in a simulation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.store.tiers import Tier
 
 
 def stack_of(tier: Tier | None) -> list[Tier]:
-    """A tier and those beneath it."""
+    """Yield a tier and those below it."""
     found = []
     while tier is not None:
         found.append(tier)
@@ -22,7 +22,7 @@ def stack_of(tier: Tier | None) -> list[Tier]:
 
 
 def around(tier: Any) -> Any:
-    """Return the stack without its dynamic caches and spools, which reads would change: the same rows."""
+    """Return a stack of the same rows without dynamic caches and spools, whose state reads would change."""
     slow = getattr(tier, "slow", None)
     if slow is None:
         return tier

@@ -1,6 +1,6 @@
-"""Rows of one type by id out of a stack of tiers, several fields at once.
+"""Rows of one type by id, from a stack of tiers, several fields at once.
 
-In: ids. Out: arrays in the order of the ids. Invariant: equal to indexing the plain arrays, whatever the stack.
+In: ids. Out: arrays in the order of the ids. Invariant: equal to indexing the plain arrays, for any stack.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.store.tiers import Read, Tier, TierStats
 
 @dataclass(frozen=True, slots=True)
 class RowKind:
-    """What a row of a field is.
+    """The type of a field's rows.
 
     Attributes:
         name: of the field.
@@ -47,7 +47,7 @@ class TieredTable:
     """Fields of one node or edge type over a stack of tiers.
 
     Args:
-        tier: the topmost; what it does not hold it finds beneath.
+        tier: the topmost tier; it reads from lower tiers what it does not hold.
         kinds: the fields, in the tier's order.
     """
 
@@ -83,14 +83,14 @@ class TieredTable:
 
         Args:
             ids: int64[n], in range.
-            allocate: gives the arrays of the result.
-            are_distinct: no id comes twice; if it might, each is still read once.
+            allocate: makes the arrays of the result.
+            are_distinct: no id is repeated; otherwise repeated ids are read once.
             around: bypass dynamic caches and spools, which a read would change.
             marks: int32[n], slots of distinct ids in the topmost cache, a static one; None: they are looked up.
-            hops: see `penstock.gather.hops`; the result then has a row for each of their places.
+            hops: see `penstock.gather.hops`; the result then has a row per place.
         """
         wanted, again, late = ids, None, None
-        if not are_distinct:  # rows are put to their places when they are there
+        if not are_distinct:  # rows are copied to their places when they have arrived
             (wanted, again), hops, late = np.unique(ids, return_inverse=True), None, hops
         num_rows = size_of(hops, wanted.size)
         outs, places = self.make_room(num_rows, allocate, hops), np.arange(num_rows) if hops is None else places_of(hops)
@@ -98,7 +98,7 @@ class TieredTable:
         return RowsUnderWay(self, self.asked(around).submit(wanted, outs, places, **known), outs, num_rows, again, late)
 
     def asked(self, around: bool) -> Tier:
-        """Return the tier that a read goes to: the topmost one, or the stack without dynamic caches and spools (`around`)."""
+        """Return the tier to read from: the topmost one, or, if `around`, the stack without dynamic caches and spools."""
         return way_around(self.tier) if around else self.tier
 
     def make_room(self, num_rows: int, allocate: Allocator, hops: np.ndarray | None = None) -> list[Any]:
@@ -115,10 +115,10 @@ class TieredTable:
         return rows if again is None else [values[again] for values in rows]
 
     def settle(self) -> None:
-        """Wait until a device, too, is done with the reads that were waited for."""
+        """Wait until a device, too, has finished all reads for which `wait` was called."""
 
     def stats(self) -> dict[str, TierStats]:
-        """The counts of each tier of the stack, from the top down; with shared caches, those of reads from other ranks' devices, too."""
+        """Return the counts of each tier of the stack, from the top down; with shared caches, also of reads from other ranks' devices."""
         found: dict[str, TierStats] = {}
         for tier in stack_of(self.tier):
             found |= {tier.name: tier.stats} | getattr(tier, "peers", {})
@@ -126,15 +126,15 @@ class TieredTable:
 
 
 def sizes_of(tables: Mapping[Any, TieredTable]) -> tuple[dict[Any, int], dict[Any, int]]:
-    """(rows of each table, bytes of a row of each)."""
+    """Return (number of rows of each table, bytes of a row of each)."""
     return {key: table.num_rows for key, table in tables.items()}, {key: table.row_bytes for key, table in tables.items()}
 
 
 class RowsUnderWay:
-    """A gather begun.
+    """A gather under way.
 
     Attributes:
-        spans: work on it so far, see `penstock.records.Span`.
+        spans: work done so far, see `penstock.records.Span`.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class RowsUnderWay:
         """Wait for the rows: dtype[n, *shape] per field."""
         waited = time.perf_counter()
         self._read.wait()
-        if not self.spans:  # no cache has noted more of it
+        if not self.spans:  # no cache has recorded details
             since = waited if self._read.since is None else self._read.since
             self.spans.append(("read", since, time.perf_counter(), threading.get_ident()))
         rows = self._table.shaped(self._outs, self._num_rows, None if self._again is None else self._again.reshape(-1))

@@ -1,7 +1,7 @@
-"""Which rows of each step later ones read: those of the nodes that are wanted, of these and their in-neighbours, and so on backwards.
+"""Which rows of each step later steps read: for the last step the requested nodes, for the one before also their in-neighbours, and so on.
 
-In: a graph, steps, and wanted nodes. Out: for each step the nodes that it is computed for. Invariant: whatever a step reads for its nodes,
-the step before is computed for. The sets are nested, so that a byte a node holds all of them: how many hops it is from a wanted node.
+In: a graph, steps, and requested nodes. Out: for each step the nodes for which it is computed. Invariant: a step is computed for all nodes
+whose rows the next one reads. The sets are nested, so that one byte per node stores all of them: its distance in hops to a requested node.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ from penstock.plan import Plan
 from penstock.records import NodeType
 
 LIMIT = 9 / 10
-"""Of the nodes: where more would be read of a step, it and those before are computed for all. Reading the lists of most nodes takes 0.1 s
-for 1M nodes with 8 neighbours each, and a layer of width 128 takes 2 s there: already a tenth less of it pays for looking."""
+"""Share of the nodes: if a step needs more, it and all earlier ones are computed for all nodes. Reading the lists of most nodes takes 0.1 s
+for 1M nodes with 8 neighbours each, and a layer of width 128 takes 2 s there, so saving a tenth of it already pays for finding the
+nodes."""
 EDGE_BYTES = 32
-"""Of a batch without features, about: its edges, their numbers, and their nodes."""
+"""Approximate bytes per edge of a batch without features: the edge, its number, and its node."""
 _FAR = 255
 
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """The nodes that each step is computed for.
+    """The nodes for which each step is computed.
 
     Attributes:
-        wanted: (node type, int64[n]): of the last step, in this order.
-        num_nodes: node type -> count, of the graph.
-        counts: of each step, node type -> nodes; of types that have some.
-        hops: of each step, how far from wanted nodes it is computed; None: for all nodes.
-        distances: node type -> uint8[num_nodes], hops from a wanted node, 255: farther than was looked; empty where nobody asks.
+        wanted: (node type, int64[n]): for the last step, in this order.
+        num_nodes: node type -> number of nodes of the graph.
+        counts: for each step, node type -> number of nodes, without types that have none.
+        hops: for each step, the distance from requested nodes up to which it is computed; None: for all nodes.
+        distances: node type -> uint8[num_nodes], hops to a requested node; 255: farther than was searched. Empty if it is not used.
     """
 
     wanted: tuple[NodeType, np.ndarray]
@@ -44,7 +45,7 @@ class Needed:
     distances: dict[NodeType, np.ndarray]
 
     def nodes(self, number: int, node_type: NodeType) -> np.ndarray:
-        """int64[n]: the nodes of a type that a step is computed for; they ascend, but for the last step."""
+        """Return int64[n]: the nodes of a type for which a step is computed; ascending, except for the last step."""
         if number == len(self.hops) - 1:
             return self.wanted[1]
         hops = self.hops[number]
@@ -52,7 +53,7 @@ class Needed:
 
     @property
     def num_rows(self) -> int:
-        """Rows that all steps together compute."""
+        """Number of rows that all steps together compute."""
         return sum(sum(each.values()) for each in self.counts)
 
     @property
@@ -62,27 +63,27 @@ class Needed:
 
 
 def find_needed(base: Input, steps: Sequence[Step], wanted: tuple[NodeType, np.ndarray], num_workers: int = 0) -> Needed:
-    """Find the nodes that each step is computed for, by batches of their neighbours, without features.
+    """Find the nodes for which each step is computed, by sampling batches of all neighbours, without features.
 
-    Of types that are not wanted the last node is always there: a batch without nodes of a type then has rows of it all the same, none in
-    number. The last, for in a graph that is ordered by degree it reads least.
+    For types that are not requested, the last node is always included, so that a batch without nodes of a type still has an array of rows
+    for it, of length 0. The last node, since it has the fewest neighbours if nodes are sorted by degree.
 
     Args:
         base: the graph.
-        steps: one for each layer; those that are `OfRows` read no neighbours.
+        steps: one per layer; those of class `OfRows` read no neighbours.
         wanted: (node type, int64[n]), distinct, in [0, num_nodes).
-        num_workers: as of a loader.
+        num_workers: as for a loader.
     Raises:
-        CorruptStoreError: a neighbour that is no node.
-    Cost: a byte a node; each neighbour list is read once at most, those of `LIMIT` of the nodes at most. Nothing where more are wanted, or
-    where there is one step.
+        CorruptStoreError: a neighbour is not a node.
+    Cost: a byte per node; each neighbour list is read at most once, and lists of at most `LIMIT` of the nodes. Nothing if more nodes are
+    requested, or if there is only one step.
     """
     graph, (target, ids) = base.graph, wanted
     everything = {t: count for t, count in graph.num_nodes.items() if count}
     most = LIMIT * sum(everything.values())
     after = [sum(not isinstance(later, OfRows) for later in steps[number + 1 :]) for number in range(len(steps) - 1)]
     distances: dict[NodeType, np.ndarray] = {}
-    known: list[dict[NodeType, int]] = []  # of each number of hops
+    known: list[dict[NodeType, int]] = []  # by number of hops
     if after and ids.size <= most:
         distances = {t: np.full(count, _FAR, np.uint8) for t, count in everything.items()}
         for t, each in distances.items():
@@ -101,7 +102,8 @@ def find_needed(base: Input, steps: Sequence[Step], wanted: tuple[NodeType, np.n
 def _go_on(
     base: Input, hop: int, distances: dict[NodeType, np.ndarray], counts: dict[NodeType, int], most: float, num_workers: int
 ) -> dict[NodeType, int] | None:
-    """Mark the neighbours of what is `hop - 1` away. Returns how many of each type are `hop` away at most; None: beyond `most` in all."""
+    """Mark the neighbours of nodes at distance `hop - 1`. Returns the numbers of nodes within distance `hop` by type; None if more than
+    `most` in all."""
     source, counts = WithRows(base, None, ()), dict(counts)
     row_bytes = dict.fromkeys(base.graph.num_nodes, EDGE_BYTES)
     for node_type in distances:
@@ -115,7 +117,7 @@ def _go_on(
         ):  # fmt: skip
             for t, each in distances.items():
                 nodes = (batch if is_homogeneous else batch[t]).n_id.numpy()
-                new = nodes[each[nodes] == _FAR]  # a node comes once in a batch
+                new = nodes[each[nodes] == _FAR]  # a node occurs once in a batch
                 each[new] = hop
                 counts[t] += new.size
             if sum(counts.values()) > most:

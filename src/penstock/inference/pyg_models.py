@@ -1,7 +1,7 @@
-"""PyG's own models, `GraphSAGE`, `GCN`, `GAT`, `GIN`, ..., as steps: what `model(x, edge_index)` gives, layer by layer.
+"""PyG's own models, `GraphSAGE`, `GCN`, `GAT`, `GIN`, ..., as steps that compute `model(x, edge_index)` layer by layer.
 
-In: a `BasicGNN` and a graph. Out: a step for each layer. Invariant: a node's row follows from the rows of its neighbours. Degrees of
-neighbours, which a batch does not show, are counted in the whole graph; what looks at all nodes at once is refused.
+In: a `BasicGNN` and a graph. Out: a step per layer. Invariant: a node's row depends only on the rows of its neighbours. Degrees of
+neighbours, which a batch does not show, are counted in the whole graph; parts that look at all nodes at once are refused.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from penstock.records import CSC, EDGE, Graph
 logger = logging.getLogger("penstock")
 
 OF_PAIRS = (SAGEConv, GINConv, GATConv, GATv2Conv)
-"""Layers that take sources and destinations apart, and need not compute rows that nobody wants."""
+"""Layers that accept separate sources and destinations, and so need not compute rows that are not requested."""
 
 CONVS = (*OF_PAIRS, GCNConv, PNAConv, EdgeConv)
 AGGREGATIONS = {"sum", "add", "mean", "max", "min", "mul", "std", "var", "softmax", "powermean"}
-"""Which look at the messages of a node, in whatever order, and at nothing else."""
+"""Aggregations that depend only on the messages of a node, in any order."""
 
 NORMS = tuple(getattr(norm, name) for name in norm.__all__)
 OF_ONE_ROW = (BatchNorm, nn.LayerNorm, nn.Identity, MessageNorm)
-"""Norms of which each row, once a model is trained, depends on that row alone; so does PyG's LayerNorm, of mode "node"."""
+"""Norms whose rows, in a trained model, depend only on the same row. PyG's LayerNorm in mode "node" is another one."""
 
 NOT_OF_ONE_ROW = (nn.Softmax, nn.LogSoftmax, nn.Softmin, nn.Softmax2d)
-"""Activations that may look along any dimension."""
+"""Activations that may work along any dimension."""
 
 _BLOCK = 1 << 20
 
 
 def steps_of(model: nn.Module, graph: Graph, fields: Collection[str] = ()) -> list[Step]:
-    """The layers of a model of PyG's, or raise for another. `fields`: of edges, which it does not get."""
+    """Return the layers of a PyG model as steps; raises for other models. `fields`: edge fields, which the model does not get."""
     name = type(model).__name__
     if not isinstance(model, BasicGNN) or type(model).forward is not BasicGNN.forward:
         raise UsageError(
@@ -69,7 +69,7 @@ def steps_of(model: nn.Module, graph: Graph, fields: Collection[str] = ()) -> li
 
 
 def _check_conv(conv: Any) -> None:
-    """Refuse what gives other rows from a batch than from the whole graph, or may."""
+    """Refuse layers that compute, or may compute, other rows from a batch than from the whole graph."""
     name = type(conv).__name__
     if type(conv) not in CONVS:
         raise UsageError(f"{name} is not known to give a node's row from its neighbours' rows alone: give layers")
@@ -84,14 +84,14 @@ def _check_conv(conv: Any) -> None:
 
 
 def check_parts(model: nn.Module) -> None:
-    """Refuse a model of which a part looks at all nodes at once."""
+    """Refuse a model with a part that looks at all nodes at once."""
     for part in model.modules():
         if not is_of_one_row(part):
             raise NotSupportedError(f"{part} looks at all nodes at once, which no batch has: infer takes batch_norm, for instance")
 
 
 def is_of_one_row(part: nn.Module) -> bool:
-    """Whether a norm or activation, once it is trained, gives a row by that row alone; True for parts of other kinds."""
+    """Whether a trained norm or activation computes a row from that row alone; True for other kinds of parts."""
     if isinstance(part, nn.modules.batchnorm._NormBase):  # pyright: ignore[reportPrivateUsage]
         return isinstance(part, (nn.BatchNorm1d, nn.SyncBatchNorm)) and part.track_running_stats
     if isinstance(part, NOT_OF_ONE_ROW):
@@ -100,7 +100,7 @@ def is_of_one_row(part: nn.Module) -> bool:
 
 
 def _apply(model: BasicGNN, number: int, degrees: Degrees | None, batch: Any) -> Tensor:
-    """A layer, and all that comes between it and the next."""
+    """Apply a layer, and everything between it and the next layer."""
     conv: Any = model.convs[number]
     (layer,) = layers(batch)
     x = batch.x.to(next(model.parameters()).dtype)
@@ -120,22 +120,22 @@ def _apply(model: BasicGNN, number: int, degrees: Degrees | None, batch: Any) ->
 
 
 def _of_pairs(conv: Any, x: Tensor, layer: Layer) -> Tensor:
-    """A layer by a sparse product where there is one, else by messages along edges."""
+    """Apply a layer by a sparse product if it supports one, else by messages along edges."""
     pair = x, x[: layer.num_dst]
-    if conv.fuse and (not x.is_cuda or conv.aggr in ("mean", "sum", "add")):  # others torch has for the CPU only
+    if conv.fuse and (not x.is_cuda or conv.aggr in ("mean", "sum", "add")):  # torch has other products only on the CPU
         ones = None if x.dtype == torch.get_default_dtype() else x.new_ones(layer.sources.numel())
-        with suppress(NotImplementedError):  # PyG writes the code of a class for the first layer that is made, which may have had none
+        with suppress(NotImplementedError):  # PyG generates code per class from the first layer made, which may not have had it
             return conv(pair, layer.adj_t(ones))
     return conv(pair, layer.edge_index)
 
 
 @dataclass(frozen=True, slots=True)
 class Degrees:
-    """What GCN divides by.
+    """Degrees for the normalisation of GCN.
 
     Attributes:
-        others: float32[num_nodes], in-edges from other nodes.
-        loops: float32[num_nodes], in-edges from the node itself.
+        others: float32[num_nodes], number of in-edges from other nodes.
+        loops: float32[num_nodes], number of in-edges from the node itself.
     """
 
     others: Tensor
@@ -157,10 +157,10 @@ class Degrees:
         return cls(torch.from_numpy(others), torch.from_numpy(loops))
 
     def normalized(self, layer: Layer, nodes: Tensor, conv: GCNConv) -> Tensor:
-        """The rows of GCN's matrix for a batch, CSR [num_dst, num_src]: of loops, a node has one."""
+        """Return the rows of GCN's normalised matrix for a batch, CSR [num_dst, num_src]; each node has exactly one loop."""
         others, loops = (each[nodes.cpu()].to(nodes.device, conv.lin.weight.dtype) for each in (self.others, self.loops))
         if conv.add_self_loops:
-            loops = torch.ones_like(loops)  # also of conv.improved, which tells of edges with weights only
+            loops = torch.ones_like(loops)  # also with conv.improved, which only affects edges with weights
         roots = (others + loops).rsqrt().nan_to_num(posinf=0.0)
         sources, targets = layer.edge_index
         values = roots[sources] * roots[targets]

@@ -1,8 +1,8 @@
-"""Where the rows of each layer lie until the next one is computed: in memory, or in files that another process can go on with.
+"""Storage for the rows of each layer until the next layer is computed: in memory, or in files from which another process can continue.
 
-In: rows of nodes, batch after batch in one order. Out: an array of them by node; rows that are never put there take neither memory nor
-disk. Invariant of files: rows that the state counts are on the disk, and belong to the model, graph and nodes that it names; a process may
-end at any moment.
+In: rows of nodes, batch after batch in a fixed order. Out: an array of the rows by node; rows that are never written take neither memory
+nor disk space. Invariant of files: rows that the state counts are on the disk, and belong to the model, graph and nodes that it names; a
+process may end at any moment.
 """
 
 from __future__ import annotations
@@ -30,46 +30,47 @@ from penstock.store.process_memory import free_bytes
 from penstock.store.whole_file import replacing
 
 MEMORY_BYTES, SHARE = 2 << 30, 1 / 2
-"""Rows of a layer beyond this, or beyond this share of what is free, go to a file, where there is a folder for it."""
+"""Rows of a layer that take more than this, or more than this share of the free memory, are stored in a file, if there is a folder for
+it."""
 SAVE_EVERY_S = 30.0
 STATE = "state.json"
 
 
 class Shelf(Protocol):
-    """What the loop over the layers asks for.
+    """The protocol used by the loop over the layers.
 
     Attributes:
-        num_done: layers that are complete.
+        num_done: number of complete layers.
     """
 
     num_done: int
 
     def begun(self) -> dict[NodeType, np.ndarray] | None:
-        """The rows of the last layer that is complete; None where none is."""
+        """Return the rows of the last complete layer; None if there is none."""
         ...
 
     def num_rows(self, layer: int, node_type: NodeType) -> int:
-        """How many rows are there, whole batches."""
+        """Return the number of rows that are stored; whole batches."""
         ...
 
     def append(self, layer: int, node_type: NodeType, rows: np.ndarray, places: np.ndarray, room: int, *, is_sparse: bool) -> None:
-        """Put the rows of a batch to int64[n] places that ascend, of `room` in all; `is_sparse`: not all of them will be filled."""
+        """Store the rows of a batch at int64[n] ascending places of [0, room); `is_sparse`: not all places will be filled."""
         ...
 
     def rows(self, layer: int, node_type: NodeType) -> np.ndarray:
-        """All rows of a type, when they are there."""
+        """Return all rows of a type, once they are complete."""
         ...
 
     def step_done(self, layer: int) -> None:
-        """A layer is complete: nobody reads the one before any more."""
+        """Mark a layer as complete; the layer before it is no longer needed."""
         ...
 
 
 class MemoryShelf:
-    """Rows in memory; those of a layer beyond `room_for_rows` in a file without a name, which goes with the array or the process.
+    """Rows in memory; a layer larger than `room_for_rows` is in a nameless file, which ends with the array or the process.
 
     Args:
-        folder: for such files; None: all in memory.
+        folder: for such files; None: everything in memory.
     """
 
     num_done = 0
@@ -78,15 +79,15 @@ class MemoryShelf:
         self._folder, self._tables, self._counts = folder, {}, {}
 
     def begun(self) -> dict[NodeType, np.ndarray] | None:
-        """Nothing is there before."""
+        """Return None: no earlier process left anything."""
         return None
 
     def num_rows(self, layer: int, node_type: NodeType) -> int:
-        """Of this layer."""
+        """Return the number of rows of a layer that are stored."""
         return self._counts.get((layer, node_type), 0)
 
     def append(self, layer: int, node_type: NodeType, rows: np.ndarray, places: np.ndarray, room: int, *, is_sparse: bool) -> None:
-        """Copy rows to their places."""
+        """Copy the rows of a batch to their places."""
         place = layer, node_type
         if place not in self._tables:
             shape, what = (room, *rows.shape[1:]), "evaluation keeps a layer"
@@ -98,17 +99,17 @@ class MemoryShelf:
         self._counts[place] += len(rows)
 
     def rows(self, layer: int, node_type: NodeType) -> np.ndarray:
-        """The array."""
+        """Return the array."""
         return self._tables[layer, node_type]
 
     def step_done(self, layer: int) -> None:
-        """Drop what was before."""
+        """Drop the layer before."""
         for place in [place for place in self._tables if place[0] < layer]:
             del self._tables[place]
 
 
 def _check_alike(layer: int, rows: np.ndarray, dtype: np.dtype, shape: Sequence[int]) -> None:
-    """Refuse rows that differ from those before."""
+    """Refuse rows whose dtype or shape differs from earlier ones."""
     if rows.dtype != dtype or list(rows.shape[1:]) != list(shape):
         raise UsageError(
             f"layer {layer} gives {rows.dtype} rows {list(rows.shape[1:])} where it gave {dtype} rows {list(shape)} before: "
@@ -117,15 +118,15 @@ def _check_alike(layer: int, rows: np.ndarray, dtype: np.dtype, shape: Sequence[
 
 
 def room_for_rows() -> int:
-    """Return how many bytes of rows memory should hold here and now, in the container around this process too."""
+    """Return how many bytes of rows should be kept in memory now, within the limit of a container."""
     return min(MEMORY_BYTES, int(SHARE * free_bytes()))
 
 
 def empty_rows(
     shape: tuple[int, ...], dtype: np.dtype, folder: Path | None, what: str, most_bytes: int | None = None, *, is_sparse: bool = False
 ) -> np.ndarray:
-    """An array in memory or, if there is a folder and more than `most_bytes` (`room_for_rows`) to hold, in a file, which goes with it;
-    `what`: begins what is said where the disk is full; `is_sparse`: memory is taken by small pages, where rows are written only."""
+    """Return an array in memory, or, if there is a folder and it takes more than `most_bytes` (`room_for_rows`), in a file that ends with
+    it. `what`: begins the message for a full disk; `is_sparse`: use small pages, so that only rows that are written take memory."""
     num_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if folder is None and not is_sparse:
         require_room(num_bytes, "a layer whose rows are kept in memory", f"give {argument('out')}, a file")
@@ -137,7 +138,7 @@ def empty_rows(
         raise StoreError(f"cannot write in {folder}: {reason_of(error)}") from error
     with file:
         try:
-            os.posix_fallocate(file.fileno(), 0, num_bytes)  # a map that the disk has no room for would end the process without a word
+            os.posix_fallocate(file.fileno(), 0, num_bytes)  # else writing to the map on a full disk kills the process silently
         except OSError as error:
             raise StoreError(
                 f"{what} of {num_bytes / 2**30:.1f} GiB in {folder}: {reason_of(error)}; free some space and go on by "
@@ -147,11 +148,11 @@ def empty_rows(
 
 
 class FileShelf:
-    """Rows in files of a folder beside the result, which takes its place in the end.
+    """Rows in files of a folder beside the result; the last file becomes the result.
 
     Args:
         out: file of the result, `.npy`.
-        made_of: what decides the rows, as plain values; rows that are there are gone on with where it is the same.
+        made_of: everything that determines the rows, as plain values; existing rows are continued if it is the same.
         node_types: in their order.
     """
 
@@ -163,7 +164,7 @@ class FileShelf:
         self.num_done, self._known = 0, {}
 
     def _read_state(self) -> None:
-        """Take up what an earlier process counted."""
+        """Read the state that an earlier process saved."""
         path = self.folder / STATE
         try:
             state = json.loads(path.read_text())
@@ -195,14 +196,15 @@ class FileShelf:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the folder while rows are computed; where something fails, what was computed is counted, or the folder is gone again."""
+        """Hold the folder's lock while rows are computed. After a failure, the state of the rows is saved, or the folder is removed if it
+        has none."""
         lock = self._lock()
         try:
             self._read_state()
             try:
                 yield
             except BaseException:
-                with suppress(StoreError):  # what failed is said
+                with suppress(StoreError):  # the first error is raised below
                     if self._is_flushed:
                         self._save()
                 if not any(each["rows"] for each in self._known.values()):
@@ -214,7 +216,7 @@ class FileShelf:
             os.close(lock)
 
     def _lock(self) -> int:
-        """Make the folder, and take the lock of its file."""
+        """Make the folder, and take its lock."""
         if self.folder.is_symlink():
             raise UsageError(f"{self.folder} is a link: delete it, or take another {argument('out')}")
         with explained(self.folder, "write in"):
@@ -224,24 +226,24 @@ class FileShelf:
                 raise StoreBusyError(f"another process computes rows in {self.folder}: take another {argument('out')}") from None
 
     def begun(self) -> dict[NodeType, np.ndarray] | None:
-        """Those of the state."""
+        """Return the rows of the last complete layer; None if there is none."""
         if not self.num_done:
             return None
         return {t: self.rows(self.num_done - 1, t) for t in self._types if (self.num_done - 1, t) in self._known}
 
     def num_rows(self, layer: int, node_type: NodeType) -> int:
-        """By the state, and since."""
+        """Return the number of rows of a layer that are stored, including those of an earlier process."""
         return self._known.get((layer, node_type), {"rows": 0})["rows"]
 
     def append(self, layer: int, node_type: NodeType, rows: np.ndarray, places: np.ndarray, room: int, *, is_sparse: bool) -> None:
-        """Write rows to their places; now and then they are made to last, and counted."""
+        """Write rows to their places; from time to time they are synced and the state is saved."""
         place = layer, node_type
         known = self._known.setdefault(place, {"rows": 0, "dtype": rows.dtype.str, "shape": [room, *rows.shape[1:]]})
         _check_alike(layer, rows, np.dtype(known["dtype"]), known["shape"][1:])
         with explained(self.folder, "write in"):
             if place not in self._files:
                 if known["rows"]:
-                    self.rows(layer, node_type)  # as it was written
+                    self.rows(layer, node_type)  # checks that it is as it was written
                 self._files[place] = _RowsFile(self._path(layer, node_type), rows.dtype, tuple(known["shape"]))
             self._files[place].write(rows, places)
         known["rows"] += len(rows)
@@ -249,7 +251,7 @@ class FileShelf:
             self._save()
 
     def rows(self, layer: int, node_type: NodeType) -> np.ndarray:
-        """A map of the file."""
+        """Return a map of the file; CorruptStoreError if it is not as it was written."""
         known, path = self._known[layer, node_type], self._path(layer, node_type)
         try:
             rows = np.load(path, mmap_mode="r")
@@ -260,7 +262,7 @@ class FileShelf:
         return rows
 
     def step_done(self, layer: int) -> None:
-        """Make its rows last, then delete those before."""
+        """Sync the rows of the layer and save the state, then delete the layer before."""
         self.num_done = layer + 1
         self._save()
         for place in [place for place in self._known if place[0] < layer]:
@@ -271,7 +273,7 @@ class FileShelf:
                 self._path(*place).unlink()
 
     def _save(self) -> None:
-        self._is_flushed = False  # what could not be flushed is not tried again: the system may have dropped it
+        self._is_flushed = False  # after a failed flush there is no second try: the system may have dropped the data
         with explained(self.folder, "write in"):
             for file in self._files.values():
                 file.flush()
@@ -283,7 +285,7 @@ class FileShelf:
         self._saved_at = time.monotonic()
 
     def finish(self, node_type: NodeType, write: Callable[[Path, np.ndarray], None] | None = None) -> np.ndarray:
-        """Put the result in its place, or have it written there in another form, and delete the rest. Returns a map of it."""
+        """Move the result to its place, or have `write` write it there in another format, and delete the folder. Returns a map of it."""
         if write is not None:
             rows = self.rows(self.num_done - 1, node_type)
             write(self._out, rows)
@@ -291,7 +293,7 @@ class FileShelf:
             return rows
         with explained(self._out, "write"):
             made = self._path(self.num_done - 1, node_type)
-            with suppress(OSError):  # a second name, so that the same call finds it where this one is ended here; some disks have none
+            with suppress(OSError):  # hard link: if the process ends here, the same call finds it; not on all file systems
                 os.link(made, self.folder / "result.npy")
                 made = self.folder / "result.npy"
             os.replace(made, self._out)
@@ -301,27 +303,27 @@ class FileShelf:
 
 
 def _known(state: dict[str, Any]) -> dict[str, Any]:
-    """What a state says of a file; raises where it does not."""
+    """Return what a saved state says about a file: rows, dtype, shape; raises if one is missing or invalid."""
     return {"rows": int(state["rows"]), "dtype": np.dtype(state["dtype"]).str, "shape": [int(length) for length in state["shape"]]}
 
 
 def working_folder(out: Path) -> Path:
-    """Where the rows lie until the result is whole."""
+    """Return the folder for the rows until the result is complete."""
     return out.with_name(f"{out.name}.unfinished")
 
 
 class _RowsFile:
-    """An `.npy` that is written row by row, sparse where rows are left out; a file that is there is gone on with."""
+    """An `.npy` that is written row by row, with holes where rows are left out; an existing file is continued."""
 
     def __init__(self, path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> None:
         self._row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         self._write_behind = WriteBehind(self._descriptor)
         write_at(self._descriptor, memoryview(npy_header(dtype, shape)), 0)
-        os.ftruncate(self._descriptor, DATA_OFFSET + shape[0] * self._row_bytes)  # as long as it will be: the disk's room is taken later
+        os.ftruncate(self._descriptor, DATA_OFFSET + shape[0] * self._row_bytes)  # its final length, without allocating space
 
     def write(self, rows: np.ndarray, places: np.ndarray) -> None:
-        """Write rows to int64[n] places that ascend: those that follow each other at once."""
+        """Write rows to int64[n] ascending places; consecutive places by one write."""
         if rows.size:
             buffer, width = as_bytes(rows), self._row_bytes
             ends = [0, *(np.flatnonzero(np.diff(places) != 1) + 1).tolist(), len(rows)]
@@ -330,7 +332,7 @@ class _RowsFile:
             self._write_behind.wrote(rows.nbytes)
 
     def flush(self) -> None:
-        """Make what was written last."""
+        """Sync the file to disk."""
         os.fsync(self._descriptor)
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""A model cut into steps over the whole graph, and the loop over them.
+"""A model as steps over the whole graph, and the loop over the steps.
 
-In: an input, functions of a batch, one for each layer. Out: the rows that the last one gives, of the nodes that are wanted. Invariant: each
-node's row of each layer is computed once at most, from the rows of all its neighbours. Which are is told (`needed.py`); where the rows lie
-is the shelf's affair (`shelves.py`).
+In: an input, and functions of a batch, one per layer. Out: the rows of the last layer, of the requested nodes. Invariant: each node's row
+of each layer is computed at most once, from the rows of all its neighbours. `needed.py` says which rows are needed, `shelves.py` stores
+them.
 """
 
 from __future__ import annotations
@@ -32,24 +32,25 @@ if TYPE_CHECKING:
     from penstock.inference.needed import Needed
 
 BATCH_BYTES = 128 << 20
-"""Rows that a batch of all neighbours reads, about; several batches are under way."""
+"""Approximate bytes of rows that a batch of all neighbours reads; several batches are under way."""
 
 PLENTY = 64
-"""Batches, for which there is room without a trial."""
+"""If the container has room for this many batches, no step is tried first."""
 BATCHES_LEFT = 16
-"""Batches that a container has room for: those under way, and what a step makes of one."""
+"""Batches for which a container must have room: those under way, and what a step makes of one."""
 
 Step = Callable[[Any], Any]
-"""A batch, of which seeds come first and have all their neighbours, and whose `x` is what the step before gave -> a row for each seed,
-maybe more after these. Typed graphs: the seeds' type is the one with a `batch_size`; a dictionary by node type will do."""
+"""A batch whose seeds come first and have all their neighbours, and whose `x` is the result of the step before -> a row for each seed,
+possibly followed by more rows. In typed graphs, the seeds' type is the one with a `batch_size`; a dictionary by node type may be
+returned."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OfRows:
-    """A step that looks at a node's own row alone: an encoder before the first layer, a classifier after the last.
+    """A step that reads only a node's own row: an encoder before the first layer, or a classifier after the last.
 
     Attributes:
-        function: as any step; the batch has no edges.
+        function: like any step; the batch has no edges.
     """
 
     function: Step
@@ -60,13 +61,13 @@ class OfRows:
 
 
 class WithRows(Input):
-    """An input whose nodes have other features.
+    """An input with other node features.
 
     Args:
-        base: what it was.
-        rows: node type -> [num_nodes, ...], `x` of the batches; types that are not named have none. None: as they were.
-        names: fields of nodes and edges that batches carry; None: all of them.
-        has_edges: False: nodes alone.
+        base: the original input.
+        rows: node type -> [num_nodes, ...], the `x` of batches; other types have none. None: the original features.
+        names: fields of nodes and edges in batches; None: all.
+        has_edges: False: only nodes.
     """
 
     def __init__(self, base: Input, rows: Mapping[NodeType, np.ndarray] | None, names: Sequence[str] | None, *, has_edges: bool = True):
@@ -91,7 +92,7 @@ class WithRows(Input):
         return self._base.times(name)
 
     def new_batch(self) -> Any:
-        """That of the base, without the fields that are left out: it may have them whole."""
+        """Return the batch of the base without fields that are left out, which it may have as a whole."""
         batch: Any = self._base.new_batch()
         for key, name in self._left_out:
             place: Any = batch if key is None else batch[key]
@@ -100,11 +101,11 @@ class WithRows(Input):
         return batch
 
     def packed(self, node_type: NodeType, fields: Sequence[str]) -> Any:
-        """Copies of the base's features, as long as it is these that are read."""
+        """Return the packed copies of the base, if its own features are read."""
         return self._base.packed(node_type, fields) if self._rows is None else None
 
     def fields(self) -> tuple[list[Field], list[Field]]:
-        """Those of the base that are wanted, and the rows."""
+        """Return the selected fields of the base, and the rows."""
         of_nodes, of_edges = self._base.fields()
         names = self._names
         nodes = [one for one in of_nodes if names is None or one.name in names]
@@ -117,15 +118,15 @@ class WithRows(Input):
 
 
 def without_edges(graph: Graph) -> Graph:
-    """Its nodes."""
+    """Return the graph with its nodes only."""
     empty = {
         e: CSC(np.zeros(graph.num_nodes[e[2]] + 1, np.int64), np.empty(0, np.int32), None) for e in graph.adjacency
-    }  # zeros that nobody reads are not in memory
+    }  # zeros that are never touched take no memory
     return dataclasses.replace(graph, adjacency=empty)
 
 
 def num_rows(graph: Graph, steps: Sequence[Step], num_wanted: int) -> int:
-    """Rows that all steps together compute, where they are computed for all nodes."""
+    """Return the number of rows that all steps together compute, if they are computed for all nodes."""
     return sum(graph.num_nodes.values()) * (len(steps) - 1) + num_wanted
 
 
@@ -146,14 +147,14 @@ def run(
 
     Args:
         base: the graph and its features.
-        steps: one for each layer.
-        needed: what `find_needed` says of these: the nodes that each step is computed for.
-        shelf: where the rows of each step are put, and which are there from before.
-        names: fields that batches carry besides the rows; None: all.
-        batch_size: in nodes; None goes by the width of the rows that a step reads, and the mean degree.
-        plan, num_workers: as of a loader.
+        steps: one per layer.
+        needed: from `find_needed`: the nodes for which each step is computed.
+        shelf: stores the rows of each step; may have some from an earlier process.
+        names: fields in batches besides the rows; None: all.
+        batch_size: in nodes; None: depends on the width of the rows that a step reads, and the mean degree.
+        plan, num_workers: as for a loader.
         device: where the steps compute; batches are made on the CPU and moved there one by one.
-        advance: told of rows done, `needed.num_rows` in all; also of those that were there.
+        advance: called with numbers of rows done, `needed.num_rows` in all, including existing ones.
     Returns:
         The rows of the last step [n, ...].
     """
@@ -190,7 +191,8 @@ def run(
 
 
 def _plan_of(plan: Plan | None, graph: Graph, counts: Mapping[NodeType, int]) -> Plan | None:
-    """The plan of a step; of one for fewer than half of the nodes, maps stay maps: whole copies in huge pages would be mostly unread."""
+    """Return the plan of a step. If it is computed for fewer than half of the nodes, maps are not copied into huge pages, most of which
+    would not be read."""
     if 2 * sum(counts.values()) >= sum(graph.num_nodes.values()) or (plan is not None and plan.host_memory is not None):
         return plan
     return dataclasses.replace(Plan() if plan is None else plan, huge_pages=False)
@@ -199,8 +201,8 @@ def _plan_of(plan: Plan | None, graph: Graph, counts: Mapping[NodeType, int]) ->
 def outputs(
     source: WithRows, step: Step, number: int, wanted: tuple[NodeType, np.ndarray], device: torch.device | None, **loading: Any
 ) -> Iterator[tuple[np.ndarray | None, int]]:
-    """Yield what a step gives for nodes of a type (NumPy, C-contiguous), None for nothing, and how many they are, batch after batch, in the
-    order of the nodes. Arguments as of `run`; `loading`: of the loader."""
+    """Yield (rows, number of nodes) batch after batch, in the order of the nodes: the result of a step for nodes of a type (NumPy,
+    C-contiguous), or None if it returns nothing. Arguments as for `run`; `loading`: arguments of the loader."""
     node_type, ids = wanted
     if not ids.size:
         return
@@ -212,12 +214,12 @@ def outputs(
     for batch in NeighborLoader(source, hops, input_nodes=ids if is_homogeneous else wanted, step=tried, **loading):
         count = (batch if is_homogeneous else batch[node_type]).batch_size
         rows = rows_of_seeds(step(moved(batch, device)), node_type, count, number)
-        del batch  # its memory is another's while the rows are written
+        del batch  # its memory is reused by another batch while the rows are written
         yield rows, count
 
 
 def moved(batch: Any, device: torch.device | None) -> Any:
-    """A batch where a model computes. Its edges are those of the loader: they are not compared there."""
+    """Return a batch moved to the model's device, marked as having the loader's edges, so that they need not be compared there."""
     if device is not None and device.type != "cpu":
         batch = batch.to(device)
         note_edges(batch)
@@ -225,7 +227,7 @@ def moved(batch: Any, device: torch.device | None) -> Any:
 
 
 def rows_of_seeds(given: Any, node_type: NodeType, count: int, number: int) -> np.ndarray | None:
-    """The rows of the seeds, of what a step gave."""
+    """Return the rows of the seeds from the result of a step."""
     if isinstance(given, Mapping):
         given = given.get(node_type)
     if given is None:
@@ -240,15 +242,15 @@ def rows_of_seeds(given: Any, node_type: NodeType, count: int, number: int) -> n
 
 
 def num_nodes_of_batch(source: WithRows, node_type: NodeType) -> int:
-    """Nodes per batch, by the fields that it carries."""
+    """Return the nodes per batch, by the fields in it."""
     of_nodes, _ = source.fields()
     row_bytes = {t: sum(one.source.row_bytes for one in of_nodes if (one.key or NODE) == t) for t in source.graph.num_nodes}
     return num_nodes_by_bytes(source.graph, row_bytes, node_type)
 
 
 def num_nodes_by_bytes(graph: Graph, row_bytes: Mapping[NodeType, int], node_type: NodeType) -> int:
-    """As many nodes of a type as read `BATCH_BYTES` with their neighbours, if they have the mean degree and share none; fewer where the
-    container around this process has little left."""
+    """Return how many nodes of a type read `BATCH_BYTES` with their neighbours, assuming mean degrees and no shared neighbours; fewer if
+    the container around this process has little memory left."""
     read = sum(csc.num_edges * row_bytes[src] for (src, _, dst), csc in graph.adjacency.items() if dst == node_type)
     per_node = row_bytes[node_type] + read // max(graph.num_nodes[node_type], 1)
     left = free_in_container()

@@ -1,7 +1,7 @@
-"""`penstock.infer`: what a user calls.
+"""`penstock.infer`, the public function.
 
-In: a model, and what a loader loads from. Out: an array, in memory or in a file. Invariant: it is what the model gives over the whole
-graph, up to the order of sums; killed and called again, the bits are those of a call that was never stopped.
+In: a model, and any data that a loader accepts. Out: an array, in memory or in a file. Invariant: it equals the model's output over the
+whole graph, up to the order of sums; a call that is killed and repeated gives the same bits as one that was never stopped.
 """
 
 from __future__ import annotations
@@ -46,39 +46,39 @@ def infer(
     num_workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> np.ndarray:
-    """Compute what a model gives for nodes, over all their neighbours, layer by layer: each node's row of each layer once at most, and no
-    row that nobody reads.
+    """Compute the output of a model for nodes, over all their neighbours, layer by layer: each row of each layer at most once, and only
+    rows that are needed.
 
         embeddings = penstock.infer(model, store)  # one of PyG's GraphSAGE, GCN, GAT, GIN, ...
         penstock.infer(model, store, [lambda batch: model.conv1(batch.x, batch.edge_index).relu(),
                                       lambda batch: model.conv2(batch.x, batch.edge_index)], out="embeddings.npy")
 
     Args:
-        model: set to evaluation while it is at work, on the CPU or on a device.
-        data: as of `NeighborLoader`, with features `x`: `Data`, `HeteroData`, a store, or its path.
-        layers: the model as functions of a batch, one for each layer: of a batch whose first `batch_size` nodes have all their neighbours,
-            and whose `x` is what the layer before gave, they return rows for the nodes of the batch, or for the first ones only. Whatever
-            looks at other nodes than these, or at degrees of neighbours, must have been computed before, as a field of `data`. None: those
-            of a model of PyG's (`BasicGNN`), which gives what `model(x, edge_index)` does. Steps that need no neighbours, such as an
-            encoder or a classifier, are marked by `penstock.inference.OfRows`. Of a typed graph each is called once for each node type
-            and batch, the seeds being of that type, and may return a dictionary by type; a type of which it gives nothing has no `x` after
-            it. A plan with a budget of memory calls them on some batches more, to see what they take.
-        input_nodes: whose rows are wanted, each once, as of `NeighborLoader`; None: all nodes. Of a typed graph, a node type, or a pair of
-            it and nodes. The last layer is computed for these only, the one before for these and their in-neighbours, and so on backwards,
-            until nearly all nodes are among them (`LIMIT` in `inference/needed.py`): from there on for all. Which nodes a batch has changes
-            a row in its last bits at most, by how sums of products are rounded in matrices of another size.
-        out: file for the result, `.npy`. The layers are then files too, in `OUT.unfinished` beside it, two at most at a time: neither
-            features nor results need fit in memory, and the same call goes on where a process was ended (what functions do is not compared:
-            they must be the same). None: all is in memory.
-        batch_size: nodes per batch; None: by the width of the rows and the mean degree.
-        split, plan, num_workers: as of `NeighborLoader`. A plan holds for the features and for the rows of each layer.
-        progress: told (rows done, rows in all) after each batch; of the rows that are computed.
+        model: on the CPU or on a device; set to evaluation mode during the call.
+        data: as for `NeighborLoader`, with features `x`: `Data`, `HeteroData`, a store, or its path.
+        layers: the model as functions of a batch, one per layer. The first `batch_size` nodes of the batch have all their neighbours, and
+            its `x` is the result of the layer before; the function returns rows for the nodes of the batch, or for the first ones only.
+            Values that depend on other nodes, or on degrees of neighbours, must be computed before, as a field of `data`. None: the layers
+            of a PyG model (`BasicGNN`); the result is that of `model(x, edge_index)`. Steps that need no neighbours, such as an encoder or
+            a classifier, are wrapped in `penstock.inference.OfRows`. In a typed graph each function is called once per node type and
+            batch, with seeds of that type, and may return a dictionary by type; a type for which it returns nothing has no `x` afterwards.
+            If the plan has a memory budget, the functions are also called on some extra batches, to measure their memory.
+        input_nodes: the nodes whose rows are requested, each once, as for `NeighborLoader`; None: all nodes. In a typed graph a node type,
+            or a pair of it and nodes. The last layer is computed for these only, the one before also for their in-neighbours, and so on;
+            layers that need nearly all nodes (`LIMIT` in `inference/needed.py`) are computed for all. The choice of nodes changes at most
+            the last bits of a row, since sums of products are rounded differently in matrices of another size.
+        out: file for the result, `.npy`. The layers are then files too, in `OUT.unfinished` beside it, at most two at a time: neither
+            features nor results need fit in memory, and the same call continues after a process was ended (the functions are not compared:
+            they must be the same). None: everything is in memory.
+        batch_size: nodes per batch; None: depends on the width of the rows and the mean degree.
+        split, plan, num_workers: as for `NeighborLoader`. A plan applies to the features and to the rows of each layer.
+        progress: called with (rows done, rows in all) after each batch.
     Returns:
-        [num_nodes, width] in the order of `input_nodes`, of bfloat16 float32; with `out`, a map of the file.
+        [num_nodes, width] in the order of `input_nodes`; bfloat16 becomes float32. With `out`, a map of the file.
     Raises:
-        UsageError: layers that cannot be, or do not give rows for their seeds.
-        NotSupportedError: a model that is not computed layer by layer, or data whose features are with somebody else.
-        StateError: `OUT.unfinished` has rows of another model, graph, or choice of nodes, or a version left it that computed other rows.
+        UsageError: invalid layers, or layers that do not return rows for their seeds.
+        NotSupportedError: the model cannot be computed layer by layer, or the features are in a feature store or a partition.
+        StateError: `OUT.unfinished` has rows of another model, graph or choice of nodes, or of a version that computed other rows.
         StoreError: files cannot be written.
     """
     if not isinstance(model, nn.Module):
@@ -118,8 +118,8 @@ def apply(
     write: Callable[[Path, np.ndarray], None] | None = None,
     **options: Any,
 ) -> np.ndarray:
-    """Apply the steps of a model, in memory or in files; `what`: decides the rows besides; `write`: puts the result into its file, where
-    that is no `.npy`; other arguments as of `infer` and `run`."""
+    """Apply the steps of a model, in memory or in files. `what`: further values that determine the rows; `write`: writes the result if its
+    file is not an `.npy`; other arguments as for `infer` and `run`."""
     total, done, wanted = needed.num_rows, 0, needed.wanted
 
     def advance(count: int) -> None:
@@ -139,7 +139,7 @@ def apply(
             "graph": base.store.digest if isinstance(base, StoreInput) else _graph_digest(base),
             "nodes": [wanted[0], wanted[1].size, xxhash.xxh3_64_hexdigest(as_bytes(wanted[1]))],
             "batch_size": None if batch_size is None else int(batch_size),
-            # with the above they say which; None also where a state says nothing of it, of a version that computed all
+            # with the above, these identify the nodes; a state of an older version, which computed all, lacks it: None
             "rows": None if needed.has_all else [list(each.values()) for each in needed.counts],
         }
         shelf = FileShelf(path, made_of, base.graph.node_types)
@@ -149,7 +149,7 @@ def apply(
 
 
 def _settings(part: nn.Module) -> str:
-    """What a part of a model was told, as far as it is a word or a number."""
+    """Return the settings of a part of a model that are texts or numbers."""
     plain = {name: value for name, value in vars(part).items() if isinstance(value, (bool, int, float, str, tuple, type(None)))}
     return f"{type(part).__name__} {sorted(plain.items(), key=str)}"
 
@@ -159,7 +159,7 @@ def _device_of(model: nn.Module) -> torch.device:
 
 
 def _checked(layers: Sequence[Step], model: nn.Module) -> list[Step]:
-    """Refuse what are no functions, and models of which they cannot be exact."""
+    """Refuse layers that are not functions, and models for which the result would not be exact."""
     check_parts(model)
     if any(isinstance(part, GCNConv) and part.normalize for part in model.modules()):
         raise NotSupportedError(
@@ -173,7 +173,7 @@ def _checked(layers: Sequence[Step], model: nn.Module) -> list[Step]:
 
 
 def _check(base: Input, layers: Any, plan: Plan, path: Path | None) -> None:
-    """Refuse inputs whose features are elsewhere, and plans that read rows from files where there are none."""
+    """Refuse inputs whose features are not in arrays, and plans that read rows from files if there are none."""
     if not isinstance(base, (ArrayInput, PyGInput)) or base.books:
         raise NotSupportedError("infer reads features of Data, HeteroData and stores: ingest the graph into a store")
     if layers is None and all(one.name != "x" for one in base.fields()[0]):
@@ -183,7 +183,7 @@ def _check(base: Input, layers: Any, plan: Plan, path: Path | None) -> None:
 
 
 def _check_width(model: nn.Module, base: Input) -> None:
-    """Refuse a model of PyG's that takes other features than there are."""
+    """Refuse a PyG model whose number of features is not that of the input."""
     widths = [one.source.array.shape[1:] for one in base.fields()[0] if one.name == "x" and isinstance(one.source, TensorRows)]
     wanted = getattr(model, "in_channels", -1)
     if base.graph.is_homogeneous and isinstance(wanted, int) and wanted > 0 and widths and widths[0] != (wanted,):
@@ -193,7 +193,7 @@ def _check_width(model: nn.Module, base: Input) -> None:
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Set a model to evaluation, and each of its parts back to what it was."""
+    """Set a model to evaluation mode within the block, and each of its parts back afterwards."""
     before = {part: part.training for part in model.modules()}
     model.eval()
     try:
@@ -225,6 +225,6 @@ def weights_digest(state: dict[str, torch.Tensor]) -> str:
     for name in sorted(state):
         digest.update(name.encode())
         value = state[name]
-        if not nn.parameter.is_lazy(value) and value.layout == torch.strided:  # lazy: of a layer that was never used
+        if not nn.parameter.is_lazy(value) and value.layout == torch.strided:  # lazy: a layer that was never used
             digest.update(as_bytes(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()))
     return digest.hexdigest()

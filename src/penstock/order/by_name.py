@@ -1,4 +1,4 @@
-"""Orders by the names that plans, trainings and studies call them by. A new order is a line here."""
+"""Orders by name, as used by plans, trainings and studies. A new order is a line here."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ NEAR: dict[str, Callable[..., Order]] = {
     "proximity": proximity_order,
     "community": partial(proximity_order, by_community=True),
 }
-"""Orders that look at the graph and at who the seeds are: (a `Graph`, (node type, int64 ids), labels or None, *, seed, batch_size) -> the
+"""Orders that depend on the graph and the ids of the seeds: (a `Graph`, (node type, int64 ids), labels or None, *, seed, batch_size) -> the
 order."""
 
 SPLIT = "split"
-"""The order over a partition, by its parts; loaders make it, see `penstock.feed.arguments.choose_order`."""
+"""Name of the order over a partition, by its parts; loaders make it, see `penstock.feed.arguments.choose_order`."""
 
 ORDERS = (*PLAIN, *NEAR)
 
@@ -35,7 +35,7 @@ ORDERS = (*PLAIN, *NEAR)
 def order_by_name(
     name: str, graph: Any, seeds: tuple[NodeType, Any], labels: np.ndarray | None = None, *, seed: int, batch_size: int
 ) -> Order:
-    """Make the order of that name; arguments as of `proximity_order`. Orders that are not in `NEAR` use only the number of seeds."""
+    """Make the order with a given name; arguments as for `proximity_order`. Orders that are not in `NEAR` use only the number of seeds."""
     if name in PLAIN:
         return PLAIN[name](len(seeds[1]), seed)
     if name in NEAR:

@@ -1,6 +1,6 @@
-"""Values put into the order of their keys, by counting: without the eight bytes a value that sorting takes.
+"""Sorting values by small integer keys, by counting: without the eight bytes per value that a general sort takes.
 
-In: small integers as keys. Out: the values, those of equal keys in the order in which they came. Invariant: the result of a stable sort.
+In: values and their keys. Out: the sorted values. Invariant: the result of a stable sort.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.kernels.placement import cpu as placement
 from penstock.records import index_dtype
 
 BLOCK = 1 << 18
-"""Values looked at at a time."""
+"""Values processed at a time."""
 
 
 def group_by(values: np.ndarray, key_of: Callable[[np.ndarray], np.ndarray], num_keys: int) -> np.ndarray:
@@ -21,11 +21,11 @@ def group_by(values: np.ndarray, key_of: Callable[[np.ndarray], np.ndarray], num
 
     Args:
         values: int[n].
-        key_of: some of them -> int keys of the same shape, in [0, num_keys); asked twice.
-        num_keys: of all.
+        key_of: some of the values -> int keys of the same shape, in [0, num_keys); called twice for each value.
+        num_keys: number of possible keys.
     Returns:
         [n], of the same dtype.
-    Cost: O(n + num_keys); 4 bytes a key (8 from 2**31 values on) beside the result.
+    Cost: O(n + num_keys); 4 bytes per key (8 from 2**31 values on) beside the result.
     """
     ends = np.zeros(num_keys + 1, index_dtype(values.size))
     blocks = [slice(first, first + BLOCK) for first in range(0, values.size, BLOCK)]
@@ -42,7 +42,7 @@ def group_by(values: np.ndarray, key_of: Callable[[np.ndarray], np.ndarray], num
 
 
 def invert(order: np.ndarray) -> np.ndarray:
-    """The place of each entry of a permutation, of the same dtype."""
+    """Return the inverse of a permutation, in the same dtype."""
     places = np.empty_like(order)
     for first in range(0, order.size, BLOCK):
         block = order[first : first + BLOCK]

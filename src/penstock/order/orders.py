@@ -1,7 +1,7 @@
 """The plain orders: as given, random, and random within parts.
 
 In: an epoch and the index of a batch. Out: positions in the set of seeds. Invariant: over the batches of one epoch every position
-comes exactly once (`drop_last` leaves out what makes no full batch), whatever the batch size and number of ranks.
+occurs exactly once (`drop_last` leaves out incomplete batches), for any batch size and number of ranks.
 
 With R ranks, the i-th batch of rank r is batch i * R + r of the one order.
 """
@@ -22,12 +22,12 @@ from penstock.threads import Guard
 
 
 class Order(Protocol):
-    """What the feed asks of an order.
+    """The protocol of orders.
 
     Attributes:
-        name: the order, with everything that decides it: a state fits a loader whose order has the same name. (A `seed` attribute that
-            differs from the loader's is compared, too.)
-        num_seeds: seeds in the set.
+        name: identifies the order with everything that determines it: a state fits a loader whose order has the same name. (A `seed`
+            attribute that differs from the loader's is compared, too.)
+        num_seeds: number of seeds in the set.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Order(Protocol):
 
 
 def count_batches(num_seeds: int, batch_size: int, drop_last: bool) -> int:
-    """Number of batches that `num_seeds` seeds make."""
+    """Return the number of batches of `num_seeds` seeds."""
     return num_seeds // batch_size if drop_last else -(-num_seeds // batch_size)
 
 
@@ -68,7 +68,7 @@ class SequentialOrder(Order):
 
 
 class RandomOrder(Order):
-    """A fresh random permutation per epoch, which takes no memory."""
+    """A fresh random permutation per epoch, computed on the fly without memory."""
 
     name = "random"
 
@@ -82,13 +82,13 @@ class RandomOrder(Order):
 
 
 class LocalOrder(Order):
-    """Each part of the seeds is shuffled within itself and feeds one rank (PaGraph 4): batch i * R + r comes from part r, while all parts
+    """Each part of the seeds is shuffled within itself and feeds one rank (PaGraph 4): batch i * R + r is from part r, as long as all parts
     have full batches left.
 
     Args:
-        part_sizes: seeds per part; part r holds the positions after those of the parts before it.
+        part_sizes: seeds per part; positions are numbered part after part.
         seed: of the shuffling.
-    Parts of different sizes give different numbers of batches: once a part is used up, the others go on in turn. Incomplete batches come
+    Parts of different sizes give different numbers of batches: once a part is used up, the others continue in turn. Incomplete batches are
     last, where `drop_last` leaves them out.
     """
 
@@ -113,7 +113,7 @@ class LocalOrder(Order):
         return self._offsets[part] + permutation(size, int(turn) * batch_size, stop, key)
 
     def _turn_table(self, batch_size: int) -> np.ndarray:
-        """int64[num_batches, 2]: (batch within the part, part) of each batch; whole turns over the parts first."""
+        """Return int64[num_batches, 2]: (batch within the part, part) of each batch; complete turns over the parts come first."""
         if batch_size not in self._turns:
             full = sorted((turn, part) for part, size in enumerate(self.part_sizes) for turn in range(size // batch_size))
             incomplete = [(size // batch_size, part) for part, size in enumerate(self.part_sizes) if size % batch_size]
@@ -124,27 +124,27 @@ class LocalOrder(Order):
 class GivenOrder:
     """The user's own batches: a torch `sampler` (positions, cut into batches) or `batch_sampler` (batches).
 
-    Each pass reads the sampler once, when it begins, and keeps what it gave: see `begin`. `batch` of this order itself, which presampling
-    asks for, gives what the first pass will have; if the sampler has `set_epoch`, that may be another epoch's.
+    Each pass reads the sampler once, when it begins, and keeps the result: see `begin`. `batch` of this order itself, which presampling
+    uses, gives the batches of the first pass; if the sampler has `set_epoch`, these may be those of another epoch.
     """
 
     name = "given"
 
     def __init__(self, num_seeds: int, *, sampler: Iterable[int] | None = None, batch_sampler: Iterable[list[int]] | None = None) -> None:
         self.num_seeds, self._sampler, self._batch_sampler = num_seeds, sampler, batch_sampler
-        inner = getattr(batch_sampler, "sampler", None)  # of torch's BatchSampler
+        inner = getattr(batch_sampler, "sampler", None)  # torch's BatchSampler has one
         self._is_told = any(hasattr(each, "set_epoch") for each in (sampler, batch_sampler, inner))
         self._foreseen: GivenPass | None = None
         self._is_taken = False
         self._guard = Guard()
 
     def num_batches(self, batch_size: int, drop_last: bool) -> int:
-        """Number of batches in an epoch, by the length that the sampler has now. A sampler without one is read."""
+        """Return the number of batches in an epoch, by the current length of the sampler. A sampler without a length is read."""
         promised = self.promised(batch_size, drop_last)
         return self._foresee().num_batches(batch_size, drop_last) if promised is None else promised
 
     def promised(self, batch_size: int, drop_last: bool) -> int | None:
-        """The same; None if the sampler has no length."""
+        """Return the same; None if the sampler has no length."""
         sampler: Any = self._sampler if self._batch_sampler is None else self._batch_sampler
         try:
             length = len(sampler)
@@ -163,7 +163,7 @@ class GivenOrder:
             return self._foreseen
 
     def begin(self) -> GivenPass:
-        """Read the sampler, unless that was done for the first pass already, and return the order of one pass."""
+        """Read the sampler, unless it was read for the first pass already, and return the order of one pass."""
         with self._guard.lock:
             foreseen = None if self._is_told or self._is_taken else self._foreseen
             self._is_taken = True
@@ -177,10 +177,10 @@ class GivenOrder:
 
 
 class GivenPass:
-    """What a sampler gave for one pass.
+    """One pass of a user's sampler.
 
     Args:
-        given: the order that the pass is of.
+        given: the order to which the pass belongs.
         positions: int64[n], of all batches, one after the other.
         ends: int64[num_batches + 1], where batches begin and end in `positions`; None: they are cut into batches of equal size.
     """
@@ -192,7 +192,7 @@ class GivenPass:
         self._positions, self._ends = positions, ends
 
     def num_batches(self, batch_size: int, drop_last: bool) -> int:
-        """Number of batches that came, or that the sampler's length says, if more."""
+        """Return the number of batches that the sampler yielded, or of its stated length, if that is more."""
         count = count_batches(len(self._positions), batch_size, drop_last) if self._ends is None else len(self._ends) - 1
         return max(count, self._given.promised(batch_size, drop_last) or 0)
 
@@ -206,7 +206,7 @@ class GivenPass:
         return self._positions[start:end]
 
     def digest(self) -> str:
-        """16 hex digits over the whole sequence."""
+        """16 hex digits computed from the whole sequence."""
         state = xxhash.xxh3_64(self._positions.data)
         if self._ends is not None:
             state.update(self._ends.data)
@@ -217,11 +217,11 @@ def _begin(given: Any) -> Iterator[Any]:
     if not hasattr(given, "__iter__") and not hasattr(given, "__getitem__"):
         what = "a sampler gives positions in the set of seeds, and a batch_sampler a list of them for each batch"
         raise UsageError(f"{what}; got {given!r:.60}")
-    return iter(given)  # once: a sampler may draw here
+    return iter(given)  # called once, as a sampler may draw here
 
 
 def _positions(given: Any) -> np.ndarray:
-    """What a sampler gives, as int64[n]."""
+    """Return what a sampler yielded as int64[n]."""
     positions = np.asarray(given if hasattr(given, "__array__") else list(_begin(given))).reshape(-1)
     if positions.size and positions.dtype.kind not in "iu":
         raise UsageError(f"a sampler gives positions in the set of seeds, whole numbers; got {positions[0].item()!r}")

@@ -1,15 +1,15 @@
-"""The proximity-aware order: batches of seeds that lie near each other and near those of the batches before.
+"""The proximity-aware order: batches of seeds that are near each other and near those of the batches before.
 
-In: a graph and its seeds. Out: an order. Invariant: every position comes exactly once per epoch, whatever the batch size and number of
-ranks; any batch follows from (sequences, seed, epoch, index) alone, so that a state is two integers.
+In: a graph and its seeds. Out: an order. Invariant: every position occurs exactly once per epoch, for any batch size and number of ranks; a
+batch is a function of (sequences, seed, epoch, index), so that a state is two integers.
 Source: BGL (NSDI'23) 3.2.2.
 
 BGL makes several sequences, each a breadth-first traversal from random roots restricted to the train nodes; shifts each circularly by a
-random offset in every epoch; and takes a batch from the sequences round-robin. It does not say how a seed that is in all sequences comes
-only once per epoch. Here the seeds are divided among the sequences: one traversal is cut into stretches of equal length. Refused, with what
-was measured (docs/design/orders.md): a traversal per sequence, each with a random share of the seeds (neighbours land in different shares:
-most of the locality is gone at 16 sequences); a traversal of all seeds per sequence, passing over those already taken (the same locality as
-here at the same label error, but an epoch must be played from its start, and sequences take memory and time each).
+random offset in every epoch; and takes a batch from the sequences round-robin. It does not say how a seed that is in all sequences occurs
+only once per epoch. Here the seeds are divided among the sequences: one traversal is cut into stretches of equal length. Refused, after
+measurement (docs/design/orders.md): a traversal per sequence, each with a random share of the seeds (neighbours are in different shares,
+and most of the locality is gone at 16 sequences); a traversal of all seeds per sequence, skipping those already taken (the same locality as
+here at the same label error, but an epoch must be replayed from its start, and each sequence takes memory and time).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ProximityOrder(Order):
     """Round-robin over sequences of positions, each shifted circularly by a random offset per epoch.
 
     Args:
-        sequences: int32 or int64[num_seeds], the sequences one after another; together every position once.
+        sequences: int32 or int64[num_seeds], the sequences one after another; together they contain every position once.
         offsets: int64[num_sequences + 1], where each begins; from `cut_evenly`.
         seed: of the shifts.
 
@@ -57,15 +57,15 @@ class ProximityOrder(Order):
         self.name = f"proximity, {self.num_sequences} sequences {_digest(self.sequences)}, seed {seed}"
 
     def batch(self, epoch: int, index: int, batch_size: int) -> np.ndarray:
-        """Positions of batch `index`: places index * batch_size and on of the order in which sequences take turns."""
+        """Return the positions of batch `index`: from place index * batch_size on, in the order in which sequences take turns."""
         place = np.arange(index * batch_size, min((index + 1) * batch_size, self.num_seeds))
         turn, sequence = np.divmod(place, self.num_sequences)
         within = (turn + self.shifts(epoch)[sequence]) % self._lengths[sequence]
         return self.sequences[self.offsets[sequence] + within].astype(np.int64)
 
     def shifts(self, epoch: int) -> np.ndarray:
-        """int64[num_sequences]: which element of each sequence comes first in an epoch."""
-        known = self._shifts  # read once: threads may exchange it
+        """Return int64[num_sequences]: which element of each sequence comes first in an epoch."""
+        known = self._shifts  # read once: other threads may replace it
         if known is None or known[0] != epoch:
             words = rng.random_words(rng.derive_key(self.seed, epoch, rng.ORDER), 0, self.num_sequences, _SHIFTS)
             shifts = rng.below_wide(words[:, 0], words[:, 1], self._lengths.astype(np.uint64)).astype(np.int64)
@@ -88,17 +88,17 @@ def proximity_order(
 
     Args:
         graph: a `Graph`, or an open store, whose labels are then the default.
-        seeds: int64[num_seeds] node ids, or (node type, ids); of a store also the name of a part: "train", ("paper", "train").
-            The same, in the same order, as the loader gets.
+        seeds: int64[num_seeds] node ids, or (node type, ids); for a store also the name of a part: "train", ("paper", "train").
+            Must be those of the loader, in the same order.
         labels: of all nodes of the seeds' type: int[num_nodes] (negative: none), float[num_nodes] (NaN: none) or 0/1 [num_nodes, k].
         seed: of the root and the shifts.
         batch_size: the loader's.
         num_workers: trainers that take batches of this order in turn.
-        num_sequences: None for the smallest number whose batches are as mixed as those of a random order, see `shuffling_error.py`.
+        num_sequences: None: the smallest number whose batches are as mixed as those of a random order, see `shuffling_error.py`.
             With fewer sequences the seeds of a batch are nearer to each other, and less mixed.
-        by_community: put seeds of one community together first (`communities.py`): nearer than a traversal alone. Not in BGL.
-    Without labels the number is the batch size, so that each seed of a batch is from another stretch. On all labelled graphs measured that
-    made batches as mixed as those of a random order; batches that follow each other are still near each other.
+        by_community: first group seeds by community (`communities.py`), which brings them nearer than a traversal. Not in BGL.
+    Without labels the number is the batch size, so that each seed of a batch is from another stretch. On all labelled graphs measured, this
+    made batches as mixed as those of a random order; consecutive batches are still near each other.
     """
     graph, node_type, ids, labels = read_seeds(graph, seeds, labels)
     if ids.size == 0:
@@ -120,7 +120,7 @@ def proximity_order(
 
 
 def _order_by_place(graph: Graph, node_type: NodeType, ids: np.ndarray, seed: int, by_community: bool) -> np.ndarray:
-    """Positions of the seeds, near ones next to each other."""
+    """Return the positions of the seeds, near ones next to each other."""
     key, view = rng.derive_key(seed, 0, rng.ORDER), view_undirected(graph)
     word = rng.random_words(key, 0, 1, _ROOT)[0]
     root = int(rng.below_wide(word[0], word[1], np.uint64(_count_distinct(ids, graph.num_nodes[node_type]))))
@@ -136,14 +136,14 @@ def _order_by_place(graph: Graph, node_type: NodeType, ids: np.ndarray, seed: in
 
 
 def _count_distinct(ids: np.ndarray, num_ids: int) -> int:
-    """Number of different ids, of ids in [0, num_ids); takes a byte for each of those."""
+    """Return the number of distinct ids in [0, num_ids); takes num_ids bytes."""
     seen = np.zeros(num_ids, np.bool_)
     seen[ids] = True
     return int(np.count_nonzero(seen))
 
 
 def _digest(sequences: np.ndarray) -> str:
-    """16 hex digits over int64 positions, however they are kept."""
+    """Return 16 hex digits computed from positions as int64, whatever their dtype."""
     state = xxhash.xxh3_64()
     for first in range(0, sequences.size, BLOCK):
         state.update(sequences[first : first + BLOCK].astype(np.int64).view(np.uint8).data)
@@ -151,9 +151,9 @@ def _digest(sequences: np.ndarray) -> str:
 
 
 def cut_evenly(num_seeds: int, num_sequences: int) -> np.ndarray:
-    """Return int64[num_sequences + 1]: offsets of sequences whose lengths differ by one at most, the longer ones first.
+    """Return int64[num_sequences + 1]: offsets of sequences whose lengths differ by at most one, the longer ones first.
 
-    So sequences that take turns are used up in the same turn.
+    Sequences that take turns are then used up in the same turn.
     """
     lengths = num_seeds // num_sequences + (np.arange(num_sequences) < num_seeds % num_sequences)
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

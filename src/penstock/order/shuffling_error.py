@@ -1,13 +1,14 @@
-"""How far batches are from the label distribution of the whole set of seeds, and how many sequences bring an order near enough.
+"""How far batches are from the label distribution of all seeds, and how many sequences an order needs to be near enough.
 
 In: an order and the labels of its seeds. Out: the shuffling error: total variation distance between the labels of a batch and those of all
-seeds, averaged over batches. Invariant: a pure function of (order, labels, batch size); nothing is drawn but what orders draw.
+seeds, averaged over batches. Invariant: a pure function of (order, labels, batch size); only orders draw random numbers.
 Source: BGL (NSDI'23) 3.2.2, after Meng et al. 2019.
 
-BGL asks for an error of at most sqrt(b * M) / n (b seeds per batch, M workers, n seeds). Read to the letter no order can do that: b seeds
-drawn at random differ from the distribution they are drawn from. With 40 classes, b = 1024 and n = 90,941 a random order has an error of
-0.065, the bound is 0.00035. And taken over the random shifts, every seed is equally likely at every place: the error is 0 with one
-sequence. So the bound is read as what an order may add to the error of a random order of the same seeds, measured the same way.
+BGL requires an error of at most sqrt(b * M) / n (b seeds per batch, M workers, n seeds). Taken literally, no order can satisfy this: b
+seeds drawn at random differ from the distribution from which they are drawn. With 40 classes, b = 1024 and n = 90,941 a random order has an
+error of 0.065, while the bound is 0.00035. If, on the other hand, the error is taken over the random shifts, every seed is equally likely
+at every place, and the error is 0 with a single sequence. So the bound is interpreted as what an order may add to the error of a random
+order of the same seeds, measured in the same way.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ import numpy as np
 from penstock.order.orders import Order, RandomOrder
 
 MEASURED_BATCHES = 256
-"""Batches an error is averaged over: it is then known to about 1%."""
+"""Number of batches over which an error is averaged, which makes it accurate to about 1%."""
 
 MAX_EPOCHS = 64
 NUM_BINS = 16
-"""Parts of equal size that take the place of classes where labels are real numbers."""
+"""Number of bins of equal size that replace classes if labels are real numbers."""
 
 
 def read_classes(labels: np.ndarray) -> np.ndarray | None:
@@ -33,7 +34,7 @@ def read_classes(labels: np.ndarray) -> np.ndarray | None:
     Args:
         labels: int[n] with negative numbers for none, or float[n] with NaN for none, or 0/1 [n, num_labels].
     Returns:
-        int64[n] from 0 on, -1 for none, or float64[n, num_labels]; None where nothing is labelled.
+        int64[n] from 0 on, -1 for none, or float64[n, num_labels]; None if nothing is labelled.
     """
     labels = np.asarray(labels)
     if labels.ndim == 2 and labels.shape[1] > 1:
@@ -52,7 +53,7 @@ def read_classes(labels: np.ndarray) -> np.ndarray | None:
 
 
 def shuffling_error(order: Order, classes: np.ndarray, batch_size: int) -> float:
-    """Measure an order's shuffling error over the first MEASURED_BATCHES full batches, of as many epochs as they take.
+    """Measure an order's shuffling error over the first MEASURED_BATCHES full batches, over as many epochs as needed.
 
     Args:
         order: of n seeds.
@@ -69,14 +70,14 @@ def shuffling_error(order: Order, classes: np.ndarray, batch_size: int) -> float
     for number in range(num_batches):
         batch = order.batch(number // per_epoch, number % per_epoch, batch_size)
         total += float(np.abs(_distribution(classes[batch], width) - whole).sum()) / 2
-    return round(total / num_batches, 12)  # so that the choice below is the same on machines that add up in another order
+    return round(total / num_batches, 12)  # so that the choice below does not depend on the order of summation
 
 
 def choose_num_sequences(make: Callable[[int], Order], classes: np.ndarray, *, seed: int, batch_size: int, num_workers: int) -> int:
     """Find the smallest number of sequences that adds at most sqrt(batch_size * num_workers) / num_seeds to a random order's error.
 
-    Doubling, then halving: 2 * log2(batch_size) measurements at most, instead of one per number. The error falls with the number, if not
-    smoothly: it is lowest where the batch size is a multiple of it. Where no number is enough, it is the most there can be.
+    Doubling, then bisection: at most 2 * log2(batch_size) measurements. The error decreases with the number, but not smoothly: it is lowest
+    if the batch size is a multiple of the number. If no number is sufficient, the largest possible one is returned.
 
     Args:
         make: number of sequences -> order.

@@ -1,8 +1,8 @@
 """A graph and its seeds -> positions of the seeds in the order of a breadth-first traversal of the undirected view.
 
 In: a view, and seeds of one type, possibly repeated. Out: a permutation of the positions. Invariant: a pure function of (graph, seeds,
-root). Components without seeds are not visited; the others one after another, from seeds in ascending order of ids beginning at the root
-and going round.
+root). Components without seeds are not visited; the others are visited one after another, starting from seeds in ascending, cyclic order of
+ids, beginning at the root.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def traverse_seeds(view: UndirectedView, seed_type: NodeType, seeds: np.ndarray,
         view: of the graph.
         seed_type: node type of the seeds.
         seeds: int64[num_seeds], ids in [0, num_nodes of the type); repetitions stay together.
-        root: which of the distinct seeds, in ascending order of ids, to begin at.
+        root: index, among the distinct seeds in ascending order of ids, of the seed to start from.
     Returns:
         int32[num_seeds] (int64 from 2**31 nodes or seeds on): positions in `seeds`.
-    Cost: O(nodes + edges) of the components with seeds; 5 bytes a node (9 from 2**31 nodes on), 16 a seed where seeds ascend, else 48.
+    Cost: O(nodes + edges) of the components with seeds; 5 bytes per node (9 from 2**31 nodes on), 16 per seed if seeds ascend, else 48.
     """
     dtype, first = index_dtype(max(view.num_nodes, seeds.size)), view.first_ids[seed_type]
-    if all((np.diff(seeds[begin : begin + BLOCK + 1]) > 0).all() for begin in range(0, seeds.size, BLOCK)):  # they ascend
+    if all((np.diff(seeds[begin : begin + BLOCK + 1]) > 0).all() for begin in range(0, seeds.size, BLOCK)):  # seeds ascend
         return _find(seeds, _traverse(view, seeds.astype(dtype) + dtype(first), root), first, dtype)
     distinct, which = np.unique(seeds, return_inverse=True)
     rank = invert(_find(distinct, _traverse(view, distinct.astype(dtype) + dtype(first), root), first, dtype))
@@ -36,7 +36,7 @@ def traverse_seeds(view: UndirectedView, seed_type: NodeType, seeds: np.ndarray,
 
 
 def _traverse(view: UndirectedView, wanted: np.ndarray, root: int) -> np.ndarray:
-    """Distinct nodes, ascending, in the order of the traversal; they are overwritten."""
+    """Return distinct ascending nodes in the order of the traversal; the input is overwritten."""
     wanted = np.roll(wanted, -root)
     if not view.indptrs:
         return wanted
@@ -48,7 +48,7 @@ def _traverse(view: UndirectedView, wanted: np.ndarray, root: int) -> np.ndarray
 
 
 def _find(ascending: np.ndarray, reached: np.ndarray, first_id: int, dtype: type) -> np.ndarray:
-    """Position of each node that was reached among the ascending ids of its type."""
+    """Return the position of each reached node among the ascending ids of its type."""
     found = np.empty(reached.size, dtype)
     for first in range(0, reached.size, BLOCK):
         found[first : first + BLOCK] = np.searchsorted(ascending, reached[first : first + BLOCK].astype(np.int64) - first_id)
@@ -60,7 +60,7 @@ def traverse_nodes(view: UndirectedView) -> np.ndarray:
 
     Returns:
         int32[num_nodes] (int64 from 2**31 on).
-    Cost: 9 bytes a node.
+    Cost: 9 bytes per node.
     """
     reached = np.arange(view.num_nodes, dtype=view.id_dtype)
     if view.indptrs and view.num_nodes:

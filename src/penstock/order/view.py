@@ -1,8 +1,7 @@
-"""The undirected view of a graph: the neighbours of nodes in both directions, over one space of ids, in memory linear in nodes.
+"""The undirected view of a graph: neighbours in both directions, over one id space, in memory linear in nodes.
 
 In: a graph of in-neighbour lists, homogeneous or typed. Out: views of these lists, and lists of some out-neighbours if edges have no
-reverse.
-Invariant: no edges are copied but those out-neighbours, at most `PICKED` per node and edge type into its type.
+reverse. Invariant: edges are not copied, except for those out-neighbours, at most `PICKED` per node and edge type into its type.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ from penstock.store.process_memory import free_bytes
 from penstock.store.tiers import advise_in_order, advise_random
 
 PICKED = 4
-"""In-neighbours per node and edge type that a node can be reached from, where edges have no reverse. On a citation graph 1, 4, 16 and all
-of them gave orders of equal locality (docs/design/orders.md)."""
+"""In-neighbours per node and edge type from which a node can be reached, if edges have no reverse. On a citation graph, 1, 4, 16 and all of
+them gave orders of equal locality (docs/design/orders.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class UndirectedView:
-    """A graph as the kernels `breadth_first` and `label_communities` take it.
+    """A graph in the form that the kernels `breadth_first` and `label_communities` need.
 
     Attributes:
-        num_nodes: of all types together, which are numbered type after type in one space of ids.
+        num_nodes: of all types together, numbered type after type in one id space.
         first_ids: node type -> its first id in that space.
-        indptrs, indices: arrays of each edge type, read-only and each of one dtype.
+        indptrs, indices: arrays of each edge type, read-only, all indptrs of one dtype and all indices of one.
         firsts: int64[num_edge_types, 2]: first id of the source and of the destination type.
-        out_ptr, out_nodes: lists of out-neighbours; empty where every edge has its reverse.
+        out_ptr, out_nodes: lists of out-neighbours; empty if every edge has its reverse.
     """
 
     num_nodes: int
@@ -60,13 +59,13 @@ def view_undirected(graph: Graph) -> UndirectedView:
 
     Args:
         graph: topology; its arrays may be memory-mapped.
-    Cost: one pass over all edges; where some edge has no reverse 4 bytes a node and up to 4 * PICKED per node and edge type, else nothing.
+    Cost: one pass over all edges; if some edge has no reverse 4 bytes per node and up to 4 * PICKED per node and edge type, else nothing.
     """
     graph.check_lists()
     starts = np.cumsum([0, *graph.num_nodes.values()]).tolist()
     first_ids, num_nodes = dict(zip(graph.num_nodes, starts, strict=False)), starts[-1]
     firsts = np.array([[first_ids[src], first_ids[dst]] for src, _, dst in graph.adjacency], dtype=np.int64).reshape(-1, 2)
-    dtype = np.result_type(np.int32, *(csc.indices.dtype for csc in graph.adjacency.values()))  # they differ from 2**31 nodes on
+    dtype = np.result_type(np.int32, *(csc.indices.dtype for csc in graph.adjacency.values()))  # dtypes may differ, from 2**31 nodes on
     indptrs = tuple(_read_only(csc.indptr, np.int64) for csc in graph.adjacency.values())
     indices = tuple(_read_only(csc.all_indices("an order by proximity or community"), dtype) for csc in graph.adjacency.values())
     nothing = np.empty(0, dtype=index_dtype(PICKED * sum(csc.num_dst for csc in graph.adjacency.values())))
@@ -75,8 +74,8 @@ def view_undirected(graph: Graph) -> UndirectedView:
 
 
 def _is_symmetric(view: UndirectedView, graph: Graph) -> bool:
-    """Whether every edge has its reverse, by a sum of hashes over all edges; wrong with probability 2**-64. Raises CorruptStoreError where
-    a source is no node: the kernels that follow the view write to wherever it says."""
+    """Whether every edge has its reverse, by a sum of hashes over all edges; wrong with probability 2**-64. Raises CorruptStoreError if a
+    source is not a node, since kernels that use the view write at these indices."""
     total = 0
     for edge_type, indptr, indices, (first_src, first_dst) in zip(graph.adjacency, view.indptrs, view.indices, view.firsts, strict=True):
         num_src = graph.num_nodes[edge_type[0]]
@@ -89,7 +88,7 @@ def _is_symmetric(view: UndirectedView, graph: Graph) -> bool:
 
 def _with_outgoing(view: UndirectedView) -> UndirectedView:
     lists = list(zip(view.indptrs, view.indices, view.firsts, strict=True))
-    # two more than nodes: the beginning of node v is at v + 1 until all is placed
+    # two more entries than nodes: the beginning of node v is at v + 1 until all edges are placed
     ends = np.zeros(view.num_nodes + 2, dtype=view.out_ptr.dtype)
     for indptr, indices, (first_src, _) in lists:
         kernels.count_outgoing(indptr, indices, first_src, PICKED, ends[2:])
@@ -101,7 +100,7 @@ def _with_outgoing(view: UndirectedView) -> UndirectedView:
 
 
 def _read_only(array: np.ndarray, dtype: type | np.dtype) -> np.ndarray:
-    """A read-only view: kernels take tuples of arrays of one kind, and memory maps are read-only."""
+    """Return a read-only view: kernels take tuples of arrays of one type, and memory maps are read-only."""
     view = np.ascontiguousarray(array, dtype=dtype).view(np.ndarray)[:]
     view.flags.writeable = False
     return view
@@ -109,7 +108,7 @@ def _read_only(array: np.ndarray, dtype: type | np.dtype) -> np.ndarray:
 
 @contextmanager
 def read_at_random(view: UndirectedView) -> Iterator[None]:
-    """While lists are read at random: switch read-ahead off for files larger than memory, of which little would stay."""
+    """Within the block, turn off read-ahead for files larger than memory: lists are read at random, and little of them would stay."""
     files = [array for array in view.indices if array.nbytes > free_bytes() // 2 and advise_random(array)]
     try:
         yield

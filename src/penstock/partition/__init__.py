@@ -1,4 +1,4 @@
-"""Graphs in parts, one for each machine: which part owns each node, how good that is, and what is written for each."""
+"""Partitions of a graph, a part per machine: choosing which part owns each node, measuring the result, and writing the parts."""
 
 from penstock.partition.book import Book, EdgesByPlace, EdgeShares, Shares, make_book
 from penstock.partition.checking import check_partition

@@ -1,4 +1,4 @@
-"""Parts made of blocks of connected nodes: BGL's partition."""
+"""Partitioning by blocks of connected nodes: BGL's partition."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from penstock.partition.kinds import by_type, count_kinds, label_kinds, view_par
 from penstock.records import Graph, NodeType
 
 BLOCKS = 256
-"""Per part, if all had the largest size. 64 of them cut up to a quarter more on three real graphs, and a tenth less on a fourth."""
+"""Blocks per part, if all had the largest size. With 64, the cut was up to a quarter larger on three real graphs, and a tenth smaller on
+one."""
 
 LARGE = 10
-"""One block in so many is large."""
+"""One block in LARGE counts as large."""
 
 
 def assign_blocks(graph: Graph, num_parts: int, *, train: Mapping[NodeType, np.ndarray], seed: int) -> dict[NodeType, np.ndarray]:
-    """BGL's partition: blocks grown from random sources, small ones merged, then the largest first to the part that suits it best.
+    """BGL's partition: blocks are grown from random sources, small ones are merged, then each goes to the best part, largest first.
 
     Returns:
-        node type -> int16[num_nodes]. A part may exceed its share by some percent: blocks come whole, with what train
-        nodes they have.
-    Cost: three passes over all edges, read at random; 26 bytes a node, and 24 for each pair of blocks with an edge between them, beside
-        the view; blocks * parts steps.
+        node type -> int16[num_nodes]. A part may exceed its share by some percent, since blocks are not divided.
+    Cost: three passes over all edges, in random order; 26 bytes per node, and 24 per pair of blocks with an edge between them, beside the
+        view; blocks * parts steps.
     Source: Liu et al. 2023, 3.3; how the score differs: `kernels/bfs_blocks/reference.py`.
     """
     view, kinds = view_parts(graph), label_kinds(graph, train)
@@ -65,12 +65,12 @@ def grow_blocks(view: UndirectedView, max_size: int, seed: int) -> tuple[np.ndar
 
 
 def merge_blocks(view: UndirectedView, blocks: np.ndarray, sizes: np.ndarray, max_size: int) -> np.ndarray:
-    """Merge small blocks into large neighbours, as far as these stay below twice the largest size, and the others with each other.
+    """Merge small blocks into large neighbours, while these stay below twice the largest size, and the remaining ones with each other.
 
     Args:
-        blocks, sizes: from `grow_blocks`; sizes are changed.
+        blocks, sizes: from `grow_blocks`; sizes are modified.
     Returns:
-        [num_nodes], the same dtype: the block of each node, numbered anew.
+        [num_nodes], the same dtype: the block of each node, renumbered.
     """
     own = sizes.copy()
     is_large = np.zeros(sizes.size, bool)
@@ -79,13 +79,13 @@ def merge_blocks(view: UndirectedView, blocks: np.ndarray, sizes: np.ndarray, ma
     counts, met = np.zeros(sizes.size, np.int64), np.empty(sizes.size, np.int64)
     kernels.join(*view.arrays, members, member_ptr, blocks, is_large, 2 * max_size, sizes, targets, counts, met)
     left = np.flatnonzero((targets == np.arange(targets.size)) & ~is_large)
-    bins = (np.cumsum(own[left], dtype=np.int64) - 1) // max_size  # their sources were drawn, so neighbours in this order are random
+    bins = (np.cumsum(own[left], dtype=np.int64) - 1) // max_size  # sources are random, so blocks next to each other in this order are, too
     targets[left] = left[np.searchsorted(bins, bins)]
     _, numbers = np.unique(targets, return_inverse=True)
     return numbers.astype(blocks.dtype)[blocks]
 
 
 def _group(blocks: np.ndarray, num_blocks: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes by block, and where those of each begin."""
+    """Return the nodes sorted by block, and where those of each block begin."""
     members = group_by(np.arange(blocks.size, dtype=blocks.dtype), lambda nodes: blocks[nodes], num_blocks)
     return members, np.concatenate([[0], np.cumsum(np.bincount(blocks, minlength=num_blocks))])

@@ -22,7 +22,7 @@ def check_partition(path: str | os.PathLike[str], *, deep: bool = False, progres
     """Check a partition, or a part of one.
 
     Args:
-        path: the folder of either. deep: read everything: checksums and invariants. progress: told of the bytes read.
+        path: the folder of either. deep: read everything, to check checksums and invariants. progress: receives the bytes read.
     """
     report, started = CheckReport(path=os.fspath(path), is_deep=deep), time.perf_counter()
     try:
@@ -63,7 +63,7 @@ def _check_part(part: Part, report: CheckReport, progress: Progress) -> list[Fin
 
 
 def _rules(part: Part) -> dict[str, list[Rule]]:
-    """What must hold for the values of each file."""
+    """Return the rules for the values of each file."""
     rules: dict[str, list[Rule]] = {}
     for node in part.manifest.nodes.values():
         rules[node.places.file] = [Bounds(0, node.num_nodes - 1)]
@@ -79,7 +79,7 @@ def _rules(part: Part) -> dict[str, list[Rule]]:
 
 
 def _check_books(part: Part) -> list[Finding]:
-    """Every node has a place of its own, and this part's lists are as long as the row pointers say."""
+    """Check that every node has a place of its own, and that this part's lists have the lengths given by the row pointers."""
     found, nodes = [], part.manifest.nodes
     for node_type, book in part.books.items():
         if np.unique(book.places).size != book.num_rows:

@@ -1,7 +1,7 @@
-"""Kinds of nodes, each of which a partition spreads evenly: the train nodes of a type, and its other nodes.
+"""Kinds of nodes, each of which a partition balances: the train nodes of a type, and its other nodes.
 
-In: a graph and its train nodes. Out: arrays over one space of ids, type after type, as the undirected view has it. Invariant: where every
-part has its share of every kind, it has its share of each type and of the train nodes of each type (the constraints of DistDGLv2).
+In: a graph and its train nodes. Out: arrays over one id space, type after type, as in the undirected view. Invariant: if every part has its
+share of every kind, it has its share of each type and of the train nodes of each type (the constraints of DistDGLv2).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from penstock.order.view import UndirectedView, view_undirected
 from penstock.records import CSC, Graph, NodeType
 
 SLACK_PERCENT = 5
-"""What parts may hold of a kind beyond their share, where who holds what is chosen node by node."""
+"""By how much parts may exceed their share of a kind, in methods that choose owners node by node."""
 
 SETTLED = 0.01
-"""Passes end when less than this share of the nodes changes."""
+"""Passes end when less than this share of the nodes moves."""
 
 
 class Method(Protocol):
-    """Decides which part owns each node: a pure function of its arguments, which are checked (`assign`)."""
+    """A function that decides which part owns each node: pure; its arguments were checked by `assign`."""
 
     def __call__(
         self, graph: Graph, num_parts: int, *, train: Mapping[NodeType, np.ndarray], seed: int
@@ -33,7 +33,7 @@ class Method(Protocol):
 
 
 def label_kinds(graph: Graph, train: Mapping[NodeType, np.ndarray]) -> np.ndarray:
-    """uint16[num_nodes of all types]: twice the number of a node's type, and 1 more for train nodes."""
+    """Return uint16[num_nodes of all types]: twice the number of a node's type, plus 1 for train nodes."""
     kinds = np.repeat(np.arange(len(graph.num_nodes), dtype=np.uint16) * 2, list(graph.num_nodes.values()))
     first = 0
     for node_type, count in graph.num_nodes.items():
@@ -43,7 +43,7 @@ def label_kinds(graph: Graph, train: Mapping[NodeType, np.ndarray]) -> np.ndarra
 
 
 def count_kinds(graph: Graph, kinds: np.ndarray) -> np.ndarray:
-    """int64[2 * number of types]."""
+    """Return int64[2 * number of types]: the number of nodes of each kind."""
     return np.bincount(kinds, minlength=2 * len(graph.num_nodes))
 
 
@@ -53,7 +53,7 @@ def share_out(counts: np.ndarray, num_parts: int, slack_percent: int | np.ndarra
 
 
 def view_parts(graph: Graph) -> UndirectedView:
-    """The undirected view; of a graph without edge types one with a list that is empty, which is what kernels can take."""
+    """Return the undirected view; for a graph without edge types one with an empty list, as kernels need at least one."""
     nothing = {(each, "", each): CSC(np.zeros(1, np.int64), np.empty(0, np.int32)) for each in graph.node_types[:1]}
     return view_undirected(Graph(graph.num_nodes, graph.adjacency or nothing, False))
 
@@ -61,9 +61,9 @@ def view_parts(graph: Graph) -> UndirectedView:
 def stream(
     view: UndirectedView, order: np.ndarray, kinds: np.ndarray, num_parts: int, counts: np.ndarray, owners: np.ndarray, num_passes: int
 ) -> None:
-    """Pass over all nodes, in an order of them; `owners` is where each is now, and is changed.
+    """Pass over all nodes in a given order, up to `num_passes` times, and move each to its best part; `owners` is modified.
 
-    Cost: a pass over all edges, and nodes * parts, for each, up to `num_passes` of them.
+    Cost: per pass, all edges once, and nodes * parts steps.
     """
     met, capacities = np.zeros(num_parts, np.int64), share_out(counts, num_parts)
     for _ in range(num_passes):
@@ -73,6 +73,6 @@ def stream(
 
 
 def by_type(graph: Graph, owners: np.ndarray) -> dict[NodeType, np.ndarray]:
-    """Owners of each node type, as views."""
+    """Return the owners by node type, as views."""
     ends = np.cumsum(list(graph.num_nodes.values()))
     return dict(zip(graph.num_nodes, np.split(owners, ends[:-1]), strict=True))

@@ -1,8 +1,8 @@
-"""Which part owns each node, by the name of a method.
+"""Choosing which part owns each node, by the name of a method.
 
 In: a graph, its train nodes and a number of parts. Out: the owner of each node. Invariants: every node has one owner; the result is a pure
-function of the arguments; nodes of a type, and train nodes of a type, are spread evenly, as far as the method can (`quality.py` measures
-it). All node types are one space of ids to a method, and edges have no direction.
+function of the arguments; nodes of a type, and train nodes of a type, are balanced as far as the method can (`quality.py` measures it).
+Methods treat all node types as one id space, and edges as undirected.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ METHODS: dict[str, Method] = {
 }
 
 _BYTES = {"random": (20, 0), "ldg": (42, 0), "bgl": (110, 0), "pagraph": (36, 0), "metis": (130, 110)}
-"""Memory that a method takes beside the mapped graph: for each node, for each edge. Measured: 0.2M and 1M nodes, 2M and 12M edges."""
+"""Memory of a method beside the mapped graph: bytes per node, bytes per edge. Measured with 0.2M and 1M nodes, 2M and 12M edges."""
 
 MAX_PARTS = (1 << 15) - 1
 
 
 def most_bytes(graph: Graph, method: str) -> int:
-    """About what memory it takes to choose owners."""
+    """Return the approximate memory for choosing owners."""
     of_node, of_edge = _BYTES[method]
     return of_node * sum(graph.num_nodes.values()) + of_edge * sum(csc.num_edges for csc in graph.adjacency.values())
 
@@ -46,10 +46,10 @@ def assign(
 
     Args:
         graph: topology; its arrays may be memory-mapped.
-        num_parts: in [1, 2**15); there may be more than nodes.
+        num_parts: in [1, 2**15); may exceed the number of nodes.
         method: a name in METHODS.
         train: node type -> int64[n], ids of train nodes; types may be missing.
-        seed: in [0, 2**64), for what is drawn (`random`, `bgl`, `metis`).
+        seed: in [0, 2**64), for methods that draw (`random`, `bgl`, `metis`).
     Returns:
         node type -> int16[num_nodes], in [0, num_parts).
     """
@@ -61,7 +61,7 @@ def assign(
 
 
 def check_choice(num_parts: int, method: str, most: int) -> None:
-    """Raise UsageError for no method, or for another number of parts than 1 to `most`."""
+    """Raise UsageError for an unknown method, or a number of parts outside [1, `most`]."""
     if method not in METHODS:
         raise UsageError(f"{argument('method')} must be one of {', '.join(METHODS)}; got {method!r}")
     if not 1 <= num_parts <= most:

@@ -1,4 +1,4 @@
-"""Parts by METIS, through the package pymetis, which need not be there."""
+"""Partitioning by METIS, through the optional package pymetis."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from penstock.records import Graph, NodeType
 
 
 def assign_metis(graph: Graph, num_parts: int, *, train: Mapping[NodeType, np.ndarray], seed: int) -> dict[NodeType, np.ndarray]:
-    """METIS on the undirected graph, then one greedy pass that makes kinds even.
+    """Run METIS on the undirected graph, then one greedy pass that balances kinds.
 
-    pymetis takes one weight a node, and one cannot balance several kinds: with the sum of two as the weight both were uneven. So METIS
-    balances nodes alone, and what a part holds beyond its share of a kind and 5 % goes where most of its neighbours are. The pass is in the
-    order of a traversal, so that nodes which must go are near each other: by id a citation graph was cut half as much again.
+    pymetis accepts one weight per node, which cannot balance several kinds: with the sum of two as the weight, both were unbalanced. So
+    METIS balances only nodes; then nodes of a kind of which a part has more than its share plus 5 % move to the part with most of their
+    neighbours.
+    The pass follows the order of a traversal, so that the nodes that must move are near each other: in order of ids, the cut of a citation
+    graph was half as large again.
 
     Returns:
         node type -> int16[num_nodes].
-    Cost: 110 bytes an edge, for METIS holds copies: for graphs that fit into memory many times.
+    Cost: 110 bytes per edge, since METIS holds copies: only for graphs that fit into memory many times over.
     Source: Karypis and Kumar 1998; constraints: Zheng et al. 2022 (DistDGLv2), 5.3.
     """
     metis: Any = load_metis()
@@ -50,7 +52,7 @@ def load_metis() -> Any:
 
 
 def build_undirected(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Build lists of neighbours over all types, without self-loops: int64 (indptr[num_nodes + 1], indices, how many edges are there)."""
+    """Build undirected neighbour lists over all types, without self-loops: int64 (indptr[num_nodes + 1], indices, edges per entry)."""
     first_ids = dict(zip(graph.num_nodes, np.cumsum([0, *graph.num_nodes.values()]).tolist(), strict=False))
     num_nodes, keys = sum(graph.num_nodes.values()), [np.empty(0, np.int64)]
     for (src, _, dst), csc in graph.adjacency.items():

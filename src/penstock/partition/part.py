@@ -1,21 +1,21 @@
-"""A part of a partition: what one process of several holds of a graph.
+"""A part of a partition: what one of several processes holds of a graph.
 
-In: a folder. Out: the books of all nodes, this part's rows and lists, and the row pointers and splits of the whole graph. Invariant: what
-is not of this part is not here, and whoever asks for it here is refused.
+In: a folder. Out: the books of all nodes, this part's rows and lists, and the row pointers and splits of the whole graph. Invariant: rows
+and lists of other parts are not here, and asking for them is refused.
 
-A partition is a folder with a manifest and a folder per part, each complete in itself: a machine needs no other.
+A partition is a folder with a manifest and a folder per part; each part is complete in itself, so that a machine needs no other.
 
     part-0/
       manifest.json
       nodes/<type>/places.npy      the book: int32 or int64[num_nodes]
-      nodes/<type>/trainers.npy    int16[num_nodes], where a part has several trainers
+      nodes/<type>/trainers.npy    int16[num_nodes], if a part has several trainers
       nodes/<type>/out_degrees.npy uint32 or int64[num_nodes], for caches
       nodes/<type>/rows/x.npy ...  fields of this part's nodes, in the order of their ids
       nodes/<type>/split/<name>/train.npy ...   of the whole graph
       edges/<type>/indptr.npy      int64[num_dst + 1], of the whole graph
       edges/<type>/list_ptr.npy    int64[this part's nodes + 1]
       edges/<type>/indices.npy     the lists of this part's nodes, one after the other; ids of the whole graph
-      edges/<type>/edge_id.npy     the user's numbers of these edges, where the store has them
+      edges/<type>/edge_id.npy     the user's numbers of these edges, if the store has them
       edges/<type>/rows/x.npy ...  fields of these edges
 """
 
@@ -44,8 +44,8 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartNodes:
-    """Nodes of one type: how many in all, the book (`trainers` where a part has several) and out-degrees of all, fields of this part's,
-    splits of all."""
+    """Nodes of one type: their number, the book (with `trainers` if a part has several) and out-degrees of all nodes, fields of this part's
+    nodes, splits of all nodes."""
 
     num_nodes: int
     starts: list[int]
@@ -58,8 +58,8 @@ class PartNodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartEdges:
-    """Edges of one type: how many in all, row pointers of all, lists of this part's nodes, fields of the edges in
-    them. `told`: fingerprint of all indices."""
+    """Edges of one type: their number, row pointers of all nodes, lists of this part's nodes, fields of the edges in these lists. `told`:
+    fingerprint of the indices of the whole graph."""
 
     num_edges: int
     told: str
@@ -70,19 +70,19 @@ class PartEdges:
     fields: dict[str, ArraySpec] = field(default_factory=dict)
 
     def arrays(self) -> list[ArraySpec]:
-        """All of them."""
+        """All arrays of the edge type."""
         return [self.indptr, self.list_ptr, self.indices, *([self.edge_id] if self.edge_id else []), *self.fields.values()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartManifest:
-    """Everything that a part says about itself.
+    """The description of a part.
 
     Attributes:
         num_trainers: of each part.
-        digest: of the store that was partitioned, and of how: equal in all parts of one partition.
-        made: how; plain data.
-        cut_from: digest of the store; parts of before have none.
+        digest: of the partitioned store and of the assignment: equal in all parts of a partition.
+        made: how the partition was made; plain data.
+        cut_from: digest of the store; missing in parts of older versions.
     """
 
     number: int
@@ -118,7 +118,7 @@ class PartManifest:
 
 @dataclass(frozen=True, slots=True)
 class PartitionManifest:
-    """What stands beside the parts."""
+    """The description of a whole partition, beside its parts."""
 
     num_parts: int
     digest: str
@@ -133,11 +133,11 @@ class Part:
     """A part that is open: its arrays as read-only memory maps.
 
     Args:
-        path: the folder of a part; or of a partition, then `number` says which.
+        path: the folder of a part; or of a partition, then with the `number` of a part.
     Attributes:
-        path, manifest, number, num_parts: of it.
+        path, manifest, number, num_parts: of the part.
     Raises:
-        NotAStoreError, FormatVersionError, CorruptStoreError: as of a store.
+        NotAStoreError, FormatVersionError, CorruptStoreError: as for a store.
     """
 
     def __init__(self, path: str | os.PathLike[str], number: int | None = None, *, check_arrays: bool = True) -> None:
@@ -162,8 +162,8 @@ class Part:
         return books
 
     def check_books(self) -> None:
-        """Raise CorruptStoreError where what says whose a row is, and where it lies there, was altered: another one would be read in its
-        place. Reads these arrays whole; they stay in memory, where every read looks into them."""
+        """Raise CorruptStoreError if an array that determines the owner and place of rows was altered, since wrong rows would be read.
+        Reads these arrays as a whole; they stay in memory, as every read uses them."""
         nodes, lists = self.manifest.nodes.values(), [each.list_ptr for each in self.manifest.edges.values()]
         books = [spec for each in nodes for spec in (each.places, each.trainers) if spec is not None]
         for spec in (*books, *lists):
@@ -181,11 +181,11 @@ class Part:
         return self.array_file(spec).map()
 
     def rows(self, fields: Mapping[str, ArraySpec]) -> list[np.ndarray]:
-        """The rows that this part has of some fields."""
+        """Return the rows of this part, of some fields."""
         return [self.map(spec) for spec in fields.values()]
 
     def graph(self) -> Graph:
-        """The topology of the whole graph but for its neighbours: see `CSC.told`."""
+        """Return the topology of the whole graph, without its neighbours: see `CSC.told`."""
         adjacency = {}
         for e, each in self.manifest.edges.items():
             nothing = np.broadcast_to(np.array(-1, each.indices.storage_dtype), each.num_edges)
@@ -195,12 +195,12 @@ class Part:
         return Graph({t: each.num_nodes for t, each in nodes.items()}, adjacency, self.manifest.is_homogeneous, out_degrees)
 
     def shares(self, edge_type: EdgeType) -> EdgeShares:
-        """Whose the edges of a type are."""
+        """Return which part has which edges of a type."""
         each = self.manifest.edges[edge_type]
         return EdgeShares(self.map(each.indptr), self.map(each.list_ptr), self.books[edge_type[2]])
 
     def split(self, part: str, split: str | None, node_type: NodeType | None) -> np.ndarray:
-        """int64[n]: ids of one part of a split of the whole graph, ascending; as `penstock.Store.split`."""
+        """Return int64[n]: ids of one part of a split of the whole graph, ascending; as `penstock.Store.split`."""
         with_splits = [t for t, each in self.manifest.nodes.items() if each.splits]
         if node_type is None and len(with_splits) == 1:
             node_type = with_splits[0]
@@ -214,7 +214,7 @@ class Part:
 
 
 def describe_partition(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return how a partition was made and how good it is, as plain data; of a part of it also its number."""
+    """Return how a partition was made and its quality, as plain data; for a part also its number."""
     raw, where = _read(Path(path)), f"{path}: {MANIFEST}"
     try:
         found, which = parse(raw, where, PARTITION, VERSION, _whole_from_json), {}
@@ -225,7 +225,7 @@ def describe_partition(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def is_partition(path: str | os.PathLike[str]) -> bool:
-    """Whether a partition, or a part of one, is at a path, in whatever state."""
+    """Whether a partition, or a part of one, is at a path, even a damaged one."""
     try:
         with open(Path(path) / MANIFEST, "rb") as file:
             return b'"format": "penstock-part' in file.read(80)
@@ -247,7 +247,7 @@ def find_part(path: Path, number: int | None) -> Path:
 
 
 def num_parts_at(path: str | os.PathLike[str]) -> int | None:
-    """How many parts lie at a path; None where it is the folder of one."""
+    """Return the number of parts at a path; None if it is the folder of a part."""
     raw, where = _read(Path(path)), f"{path}: {MANIFEST}"
     try:
         return parse(raw, where, PARTITION, VERSION, _whole_from_json).num_parts

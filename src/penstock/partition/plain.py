@@ -1,4 +1,4 @@
-"""Parts by chance."""
+"""Partitioning at random."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from penstock.records import Graph, NodeType
 
 
 def assign_random(graph: Graph, num_parts: int, *, train: Mapping[NodeType, np.ndarray], seed: int) -> dict[NodeType, np.ndarray]:
-    """Deal out the nodes of each kind in random order: no edge is looked at.
+    """Distribute the nodes of each kind in random order; edges are not read.
 
     Returns:
-        node type -> int16[num_nodes]. Parts differ by one node at most, in each kind and in all.
-    Cost: 12 bytes a node.
-    Source: what Euler, and DGL for its largest graphs, do.
+        node type -> int16[num_nodes]. Parts differ by at most one node, in each kind and in all.
+    Cost: 12 bytes per node.
+    Source: Euler, and DGL for its largest graphs.
     """
     kinds = label_kinds(graph, train)
     owners, dealt = np.empty(kinds.size, np.int16), 0

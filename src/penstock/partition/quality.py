@@ -1,7 +1,7 @@
-"""How good a partition is: what crosses between parts, and how even they are.
+"""The quality of a partition: edges between parts, and balance.
 
-In: a graph and the part that owns each node. Out: counts per part. Invariant: an edge belongs to the part of its destination, as it does
-where parts are kept apart, so every node and every edge is counted once.
+In: a graph and the part that owns each node. Out: counts per part. Invariant: an edge belongs to the part of its destination, as in a
+written partition, so every node and every edge is counted once.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from penstock.records import Graph, NodeType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """Counts of each part, over all types.
+    """Counts per part, over all types.
 
     Attributes:
-        nodes, train: that it owns.
-        edges: into its nodes. crossing: those of them that come from other parts.
-        halo: distinct nodes of other parts that edges into its nodes come from.
+        nodes, train: owned by the part.
+        edges: into its nodes. crossing: those of them from other parts.
+        halo: distinct nodes of other parts with edges into its nodes.
     """
 
     nodes: tuple[int, ...]
@@ -39,12 +39,12 @@ class Quality:
         return sum(self.crossing) / max(sum(self.edges), 1)
 
     def balance(self, name: str) -> float:
-        """Largest over mean of "nodes", "train", "edges" or "halo"; 1 is even, and what there is none of is even."""
+        """Return largest over mean of "nodes", "train", "edges" or "halo"; 1 means balanced, also if there are none."""
         counts = getattr(self, name)
         return max(counts) * len(counts) / sum(counts) if any(counts) else 1.0
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Return all counts, for JSON."""
         balances = {f"{name}_balance": self.balance(name) for name in ("nodes", "train", "edges")}
         counts = {name: list(getattr(self, name)) for name in ("nodes", "train", "edges", "crossing", "halo")}
         return {"num_parts": len(self.nodes), "edge_cut": self.edge_cut, **balances, **counts}
@@ -56,9 +56,9 @@ def measure(graph: Graph, parts: Mapping[NodeType, np.ndarray], num_parts: int, 
     Args:
         graph: topology; its arrays may be memory-mapped.
         parts: node type -> int16[num_nodes], owner of each node, in [0, num_parts).
-        num_parts: how many there are.
+        num_parts: number of parts.
         train: node type -> ids of train nodes; types may be missing.
-    Cost: a pass over all edges, and one more for every 64 parts; 8 bytes a node.
+    Cost: a pass over all edges, and one more per 64 parts; 8 bytes per node.
     """
     graph.check_lists()
     nodes, of_train, edges, crossing, halo = (np.zeros(num_parts, np.int64) for _ in range(5))

@@ -1,6 +1,6 @@
 """Partitioning a store: owners are chosen, measured and written.
 
-In: a store, how many parts, and by which method. Out: a partition, and what is known of it.
+In: a store, a number of parts, and a method. Out: a partition, and its description.
 """
 
 from __future__ import annotations
@@ -32,23 +32,24 @@ def partition_store(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Cut a store into parts, one for each machine.
+    """Cut a store into parts, one per machine.
 
     Args:
         path: the store.
-        destination: a folder that is not there, or empty: the partition, with a folder for each part.
-        num_parts: one or more, up to as many as there are nodes.
-        trainers_per_part: processes that train on each part: where there are several, its nodes are divided among them once more, so that
+        destination: folder of the partition; must not exist, or be empty. It gets a folder per part.
+        num_parts: from one up to the number of nodes.
+        trainers_per_part: processes that train on each part; if there are several, its nodes are divided among them once more, so that
             with `order="split"` the seeds of each are near each other.
         method: how owners are chosen, see `METHODS`.
-        split: whose train nodes are evenly distributed; None takes the only one, of each node type that has one.
-        seed: of all that is random.
-        progress: told of stages.
+        split: whose train nodes are balanced; None: the only one, of each node type that has one.
+        seed: of everything random.
+        progress: receives the stages.
     Returns:
-        What the manifests say of it: method, seed, seconds of choosing owners, and `Quality.as_dict`; with several trainers also their
-        number, the share of edges between those of one part, and how even their train nodes are. `written_s`: seconds of writing.
+        The description as in the manifests: method, seed, seconds of choosing owners, and `Quality.as_dict`; with several trainers also
+        their number, the share of edges between trainers of one part, and the balance of their train nodes. `written_s`: seconds of
+        writing.
     Raises:
-        UsageError: as of `assign`; there is something at the destination. StoreError: it cannot be read or written.
+        UsageError: as for `assign`; the destination is not empty. StoreError: reading or writing failed.
     """
     store, progress = path if isinstance(path, Store) else Store.open(path), progress or Quiet()
     refuse_existing(destination)
@@ -57,7 +58,7 @@ def partition_store(
     with_splits = [t for t in store.node_types if store.node_entry(t).splits and (split is None or split in store.node_entry(t).splits)]
     train = {t: store.split("train", split, t) for t in with_splits}
     if split is not None and not train:
-        store.split("train", split)  # says which there are
+        store.split("train", split)  # raises, naming the splits
     num_train = sum(ids.size for ids in train.values())
     most = max(min(MAX_PARTS, num_train or MAX_PARTS) // num_parts, 1)
     if not isinstance(trainers_per_part, int) or not 1 <= trainers_per_part <= most:

@@ -1,6 +1,6 @@
-"""Parts by one node after another: linear deterministic greedy, and PaGraph's partition around train nodes.
+"""Partitioning node by node: linear deterministic greedy, and PaGraph's partition around train nodes.
 
-Both look at one list at a time, in memory linear in nodes. Nothing is drawn.
+Both read one list at a time, and take memory linear in nodes. Nothing is random.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from penstock.partition.kinds import SLACK_PERCENT, by_type, count_kinds, label_
 from penstock.records import Graph, NodeType
 
 MAX_PASSES = 10
-"""Of `assign_greedy`: 5 cut up to a tenth more on real graphs, and 1 twice as much."""
+"""Of `assign_greedy`. On real graphs, 5 passes cut up to a tenth more edges, and 1 pass twice as many."""
 
 NUM_HOPS, LIMIT = 2, 1024
-"""Of `assign_pagraph`: how far batches are thought to read, and how many nodes of that are looked at. Between 256 and 4,096 the limit made
-no difference to the cut on citation graphs."""
+"""Of `assign_pagraph`: the number of hops that batches are assumed to read, and the most nodes of these that are considered. Limits between
+256 and 4,096 made no difference to the cut on citation graphs."""
 
 
 def assign_greedy(graph: Graph, num_parts: int, *, train: Mapping[NodeType, np.ndarray], seed: int) -> dict[NodeType, np.ndarray]:
-    """Linear deterministic greedy in several passes, beginning from pieces of a breadth-first traversal.
+    """Linear deterministic greedy in several passes, starting from pieces of a breadth-first traversal.
 
-    From nothing the first nodes of the stream go to all parts in turn, and later passes hardly bring them together: from pieces the cut
-    was a tenth of that on a web graph, two thirds on a citation graph.
+    Starting from nothing, the first nodes of the stream go to all parts in turn, and later passes hardly bring them together: starting from
+    pieces, the cut was a tenth of that on a web graph, and two thirds on a citation graph.
 
     Returns:
-        node type -> int16[num_nodes]. No part has more than its share of a kind and 5 %, rounded up.
-    Cost: a traversal, and up to MAX_PASSES passes over all edges in their order, nodes * parts each; 13 bytes a node (21 from 2**31 on)
-        beside the view.
+        node type -> int16[num_nodes]. No part has more than its share of a kind plus 5 %, rounded up.
+    Cost: a traversal, and up to MAX_PASSES passes over all edges in their order, with nodes * parts steps each; 13 bytes per node (21 from
+        2**31 on) beside the view.
     Source: Stanton and Kliot 2012; passes: Nishimura and Ugander 2013.
     """
     view, kinds = view_parts(graph), label_kinds(graph, train)
@@ -41,19 +41,19 @@ def assign_greedy(graph: Graph, num_parts: int, *, train: Mapping[NodeType, np.n
     order = traverse_nodes(view)
     for part in range(num_parts):
         owners[order[part * order.size // num_parts : (part + 1) * order.size // num_parts]] = part
-    order.sort()  # lists are read as they lie, and passes in the order of the traversal cut no less
+    order.sort()  # lists are then read in file order; passes in the order of the traversal cut no fewer edges
     stream(view, order, kinds, num_parts, count_kinds(graph, kinds), owners, MAX_PASSES)
     return by_type(graph, owners)
 
 
 def assign_pagraph(graph: Graph, num_parts: int, *, train: Mapping[NodeType, np.ndarray], seed: int) -> dict[NodeType, np.ndarray]:
-    """PaGraph's partition: train nodes, in the order of a traversal, each with what its batches read.
+    """PaGraph's partition: train nodes, in the order of a traversal, each with the nodes that its batches read.
 
-    A node of other kinds belongs to the first part that took it in; those that no train node reaches are placed by one greedy pass.
+    Another node belongs to the first part that included it; nodes that no train node reaches are placed by one greedy pass.
 
     Returns:
-        node type -> int16[num_nodes]. Train nodes of each type are even; of other kinds no part has more than its share and 5 %.
-    Cost: train nodes * LIMIT steps at most; 20 bytes a node, and a bit for each part, beside the view.
+        node type -> int16[num_nodes]. Train nodes of each type are balanced; of other kinds no part has more than its share plus 5 %.
+    Cost: at most train nodes * LIMIT steps; 20 bytes per node, plus a bit per part, beside the view.
     Source: Lin et al. 2020, algorithm 1.
     """
     view, kinds = view_parts(graph), label_kinds(graph, train)

@@ -1,8 +1,8 @@
 """The second level of a partition: the nodes of each part, divided among the trainers of its machine.
 
-In: a graph and the part of each node. Out: the trainer of each node within its part. Invariant: the part of a node stays, and nothing is
-stored elsewhere: the trainers of a part read the same rows, and only whose seeds a node is among is decided, by the method that chose the
-parts, over the edges within each. Source: DistDGLv2 5.3.
+In: a graph and the part of each node. Out: the trainer of each node within its part. Invariant: the part of a node does not change, nor
+where anything is stored: the trainers of a part read the same rows. It is only decided to which trainer's seeds a node belongs, by the
+method that chose the parts, over the edges within each part. Source: DistDGLv2 5.3.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def assign_trainers(
     train: Mapping[NodeType, np.ndarray],
     seed: int,
 ) -> dict[NodeType, np.ndarray]:
-    """Decide which of its part's trainers each node falls to.
+    """Decide which trainer of its part each node belongs to.
 
     Args:
-        graph, num_parts, method, train, seed: as of `assign`. owners: what it gave.
+        graph, num_parts, method, train, seed: as for `assign`. owners: its result.
         num_trainers: of each part.
     Returns:
         node type -> int16[num_nodes], in [0, num_trainers).
-    Cost: that of `assign` for each part, and 24 bytes an edge of the largest.
+    Cost: that of `assign` for each part, and 24 bytes per edge of the largest part.
     """
     found = {t: np.zeros(count, np.int16) for t, count in graph.num_nodes.items()}
     is_train = {t: np.zeros(count, np.bool_) for t, count in graph.num_nodes.items()}
@@ -47,7 +47,7 @@ def assign_trainers(
 
 
 def take_nodes(graph: Graph, nodes: Mapping[NodeType, np.ndarray]) -> Graph:
-    """The graph of some nodes, int64[n] of each type, ascending, and of the edges between them; the i-th node of a type has id i there."""
+    """Return the subgraph of some nodes, int64[n] per type, ascending, with the edges between them; the i-th node of a type gets id i."""
     numbers, adjacency = {}, {}
     for node_type, ids in nodes.items():
         numbers[node_type] = np.full(graph.num_nodes[node_type], -1, index_dtype(ids.size))

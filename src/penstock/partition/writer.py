@@ -1,8 +1,8 @@
-"""Writing a partition: each part's rows and lists go to a folder of its own, beside what every part needs of the whole graph.
+"""Writing a partition: each part's rows and lists go to its own folder, with what every part needs of the whole graph.
 
-In: a store, and an owner for each of its nodes. Out: a partition, or nothing: as with a store, a killed writer leaves no half of one, and
-the next writer removes what it left. Everything is read once, from front to back, and every file is written in that way. Memory: 20 bytes
-for each node of the largest type beside the owners, 8 for each of the others, and blocks of some ten MiB.
+In: a store, and an owner for each of its nodes. Out: a partition, or nothing: as with a store, a killed writer leaves no incomplete
+partition, and the next writer removes its files. Everything is read once, from front to back, and every file is written likewise. Memory:
+20 bytes per node of the largest type beside the owners, 8 per node of other types, and blocks of some ten MiB.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.store.progress import Progress, Quiet, stage
 from penstock.store.writer import StoreWriter, write_manifest
 
 BLOCK_BYTES = 8 << 20
-"""Of an array, read at a time."""
+"""Bytes of an array that are read at a time."""
 
 Block = tuple[int, np.ndarray, np.ndarray]
 """(number of the first row, rows, owner of each)."""
@@ -53,12 +53,12 @@ def write_parts(
     Args:
         store: open.
         owners: node type -> int[num_nodes], the part of each node, in [0, num_parts).
-        num_parts: number of folders that are made: `part-0`, `part-1`, ...
+        num_parts: number of folders: `part-0`, `part-1`, ...
         destination: a folder that does not exist, or is empty.
-        trainers, num_trainers: node type -> int16[num_nodes], the trainer of each node among those of its part, in [0, num_trainers); where
-            a part has several.
+        trainers, num_trainers: if parts have several trainers: node type -> int16[num_nodes], the trainer of each node within its part, in
+            [0, num_trainers).
         made: how the owners were chosen; plain data, kept in the manifests.
-        progress: is called with bytes written.
+        progress: receives bytes written.
     Raises:
         UsageError: a node has no part; the destination is not empty.
         StoreError: it cannot be written.
@@ -73,7 +73,7 @@ def write_parts(
     digest = xxhash.xxh3_64(store.digest.encode())
     for book in books.values():
         digest.update(book.digest.encode())
-    progress.note(f"writing {num_parts} parts")  # of many files each, which are flushed one by one
+    progress.note(f"writing {num_parts} parts")  # each has many files, which are flushed one by one
     with StoreWriter(destination) as writer:
         degrees = {t: np.zeros(book.num_rows, _degree_dtype(store, t)) for t, book in books.items()}
         edges = {e: _write_edges(store, e, books[e[2]], degrees[e[0]], writer, progress) for e in store.edge_types}
@@ -102,7 +102,7 @@ def _check_all(store: Store, given: Mapping[NodeType, np.ndarray], count: int, n
 
 
 def refuse_existing(destination: str | os.PathLike[str]) -> None:
-    """Raise UsageError where something is at the destination that would be lost, or it cannot be: before owners are chosen, for hours."""
+    """Raise UsageError if the destination is not empty, or cannot be made; called before owners are chosen, which may take hours."""
     folder = Path(os.path.realpath(destination))
     with explained(folder, "write"):
         if not folder.parent.is_dir():
@@ -120,7 +120,7 @@ def _degree_dtype(store: Store, node_type: NodeType) -> type:
 def _write_nodes(
     store: Store, node_type: NodeType, book: Book, degrees: np.ndarray, writer: StoreWriter, progress: Progress
 ) -> list[PartNodes]:
-    """Rows of one type, dealt out to the parts, and what all of them have: the book and the splits."""
+    """Write the rows of a node type to their parts, and the book and the splits to all parts."""
     entry, num_parts, folder = store.node_entry(node_type), book.num_parts, folder_of_nodes(node_type)
     places = _to_all([book.places], f"{folder}/places.npy", book.places.dtype.name, num_parts, writer)
     trainers = None
@@ -153,7 +153,7 @@ def _write_nodes(
 def _write_edges(
     store: Store, edge_type: EdgeType, book: Book, degrees: np.ndarray, writer: StoreWriter, progress: Progress
 ) -> list[PartEdges]:
-    """Lists of one type, dealt out to the owners of their destinations, and the row pointers, which all parts have."""
+    """Write the lists of an edge type to the owners of their destinations, and the row pointers to all parts."""
     entry, num_parts, folder, csc = store.manifest.edges[edge_type], book.num_parts, folder_of_edges(edge_type), store.csc(edge_type)
     told, blocks = fingerprint(csc.indices), (block for _, block in store.array_file(entry.indptr).blocks(BLOCK_BYTES))
     indptr = _to_all(blocks, f"{folder}/indptr.npy", "int64", num_parts, writer)
@@ -185,7 +185,7 @@ def _write_edges(
 
 
 def _read(store: Store, spec: ArraySpec, owners: Callable[[int, int], np.ndarray], what: str, progress: Progress) -> Iterator[Block]:
-    """Read an array once, with the owner of each row."""
+    """Yield the blocks of an array, with the owner of each row."""
     with stage(progress, what, spec.data_bytes, "bytes"):
         for first, rows in store.array_file(spec).blocks(min(BLOCK_BYTES, BLOCK_BYTES // 8 * (spec.row_bytes or 1))):  # owners are int64
             yield first, rows, owners(first, first + len(rows))
@@ -193,7 +193,7 @@ def _read(store: Store, spec: ArraySpec, owners: Callable[[int, int], np.ndarray
 
 
 def _counted(blocks: Iterable[Block], edge_type: EdgeType, degrees: np.ndarray) -> Iterator[Block]:
-    """Neighbours on their way, which are checked, and counted in `degrees`."""
+    """Pass on blocks of neighbours, after checking them and counting them in `degrees`."""
     for first, neighbors, owners in blocks:
         check_neighbors(edge_type, degrees.size, range(first, first + neighbors.size), neighbors)
         count_keys(neighbors, 0, degrees)
@@ -221,24 +221,24 @@ def _to_all(blocks: Iterable[np.ndarray], file: str, dtype: str, num_parts: int,
 
 
 def _within(spec: ArraySpec, part: int) -> ArraySpec:
-    """The array under its name within the part."""
+    """Return the entry of an array with its name within the part."""
     return replace(spec, file=spec.file.removeprefix(f"part-{part}/"))
 
 
 def _owners(book: Book, first: int, end: int) -> np.ndarray:
-    """int64[end - first]: who owns these nodes."""
+    """Return int64[end - first]: the owners of these nodes."""
     return book.owners(np.arange(first, end))
 
 
 def _owners_of_edges(book: Book, indptr: np.ndarray, first: int, end: int) -> np.ndarray:
-    """int64[end - first]: who owns the destinations of the edges at these positions."""
+    """Return int64[end - first]: the owners of the destinations of the edges at these positions."""
     begin, stop = np.searchsorted(indptr, [first, end - 1], side="right") - 1
     bounds = np.clip(indptr[begin : stop + 2], first, end)
     return np.repeat(_owners(book, begin, stop + 1), np.diff(bounds))
 
 
 def _ends_of_lists(book: Book, indptr: np.ndarray, part: int) -> Iterator[np.ndarray]:
-    """Where the list of each node of a part ends among the part's edges, in blocks."""
+    """Yield, in blocks, where the list of each node of a part ends among the part's edges."""
     end, step = 0, BLOCK_BYTES // 8
     for first in range(0, book.num_rows, step):
         last = min(first + step, book.num_rows)

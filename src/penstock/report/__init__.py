@@ -1,1 +1,1 @@
-"""Showing what happened: live progress in the terminal, and a report of a run as one HTML page and as JSON."""
+"""Reporting a run: live progress in the terminal, and a report as one HTML page and as JSON."""

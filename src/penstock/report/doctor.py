@@ -1,7 +1,7 @@
-"""What this machine has of all that Penstock can use: what each part brings, and why a missing one is missing.
+"""Which of the parts that Penstock can use this machine has: what each part brings, and why a missing one is missing.
 
-In: nothing. Out: parts, in the order in which they matter. Invariant: looking changes nothing and never fails; a part that cannot be looked
-at counts as missing, with the error as the reason. Nothing but the standard library is imported before it is looked for.
+In: nothing. Out: parts, by importance. Invariant: the examination changes nothing and never fails; a part that cannot be examined counts as
+missing, with the error as the reason. A library is only imported when it is examined.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from penstock.report import words
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Something that a machine may have.
+    """A part that a machine may have.
 
     Attributes:
-        name: of it.
+        name: of the part.
         is_there: whether it can be used.
         found: what was found, in a few words.
         brings: what it is for.
-        why_missing: and what to do; empty where it is there.
+        why_missing: the reason, and what to do; empty if it is there.
     """
 
     name: str
@@ -46,11 +46,11 @@ class Part:
 
 
 class Missing(Exception):
-    """Raised by a look that does not find its part; the message says why, and what to do."""
+    """Raised if a part is missing; the message says why, and what to do."""
 
 
 def examine() -> list[Part]:
-    """Look at everything."""
+    """Examine all parts."""
     return [_look(name, brings, look) for name, brings, look in PARTS]
 
 

@@ -18,13 +18,13 @@ _QUIET_S = 60.0
 
 
 def choose_observer() -> Observer:
-    """A panel where standard error is a terminal, lines where it is not."""
+    """Return a panel if standard error is a terminal, else lines."""
     console = Console(stderr=True)
     return Panel(console) if console.is_terminal else Lines()
 
 
 def summary_of(record: EpochRecord) -> str:
-    """One line about an epoch."""
+    """Return one line about an epoch."""
     parts = [f"epoch {record.epoch + 1:>3}", f"loss {record.loss:.4f}", f"train {words.score(record.train_score)}"]
     if record.val is not None:
         parts.append(f"val {words.score(record.val)}")
@@ -41,7 +41,7 @@ def summary_of(record: EpochRecord) -> str:
 
 
 def where_time_goes(record: EpochRecord) -> str:
-    """Shares of the caller's time, and the feeding stages behind it."""
+    """Return the shares of the caller's time, and the stages of the feed."""
     total = record.train_s or 1e-9
     stages = sum(record.stage_s.values()) or 1e-9
     feeding = "  ".join(f"{name} {100 * value / stages:.0f} %" for name, value in record.stage_s.items() if value / stages >= 0.01)
@@ -51,14 +51,14 @@ def where_time_goes(record: EpochRecord) -> str:
 
 
 def what_is_there(description: dict[str, Any]) -> str:
-    """The graph, in a line."""
+    """Return a line about the graph."""
     nodes, edges = sum(description["nodes"].values()), sum(description["edges"].values())
     parts = ", ".join(f"{count:,} {part}" for part, count in description["parts"].items())
     return f"{description['store']}: {words.count(nodes)} nodes, {words.count(edges)} edges; {parts}"
 
 
 def introduction(description: dict[str, Any], num_epochs: int) -> str:
-    """What is about to happen: the model and the batches, and lines for what is kept where."""
+    """Return lines about a run that begins: the model and the batches, and what is kept where."""
     fanouts, batch_size = description["config"]["num_neighbors"], description["config"]["batch_size"]
     together = "" if description["num_ranks"] == 1 else f" by each of {description['num_ranks']} processes"
     above = f" above features aggregated by {description['aggregated']}" if description["aggregated"] else ""
@@ -71,7 +71,7 @@ def introduction(description: dict[str, Any], num_epochs: int) -> str:
 
 
 def _kept(description: dict[str, Any]) -> str:
-    """What the plan keeps in memory, with the sum, on a line of its own; nothing without a plan."""
+    """Return a line about what the plan keeps in memory, with the sum; empty without a plan."""
     plan = description["plan"]
     if not plan:
         is_waiting = description["config"]["recipe"] == "uva" and description["config"]["device"] == "cpu"
@@ -83,7 +83,7 @@ def _kept(description: dict[str, Any]) -> str:
 
 
 def _on_device(description: dict[str, Any]) -> str:
-    """Who draws and gathers for a device, on lines of their own; nothing on the CPU."""
+    """Return lines about whether the device or the CPU samples and gathers; empty on the CPU."""
     if description["config"]["device"] == "cpu":
         return ""
     rows = "".join(f"\n{name}: {how}" for name, how in description["devices"].items())
@@ -92,7 +92,7 @@ def _on_device(description: dict[str, Any]) -> str:
 
 
 class Lines(Observer):
-    """A line per epoch, and one a minute within, for logs and pipes."""
+    """A line per epoch, and one per minute within an epoch, for logs and pipes."""
 
     def __init__(self) -> None:
         self._said_at = time.monotonic()
@@ -103,11 +103,11 @@ class Lines(Observer):
         self._said_at = time.monotonic()
 
     def batch_done(self, record: EpochRecord, batches_per_epoch: int) -> None:
-        """Say where training is, now and then."""
+        """Print the progress of the epoch, once a minute."""
         self._say_rarely(f"epoch {record.epoch + 1}: batch {record.num_batches:,} of {batches_per_epoch:,}, loss {record.loss:.4f}")
 
     def evaluating(self, done: int, total: int) -> None:
-        """Say where the evaluation is, now and then."""
+        """Print the progress of an evaluation, once a minute."""
         self._say_rarely(f"evaluation: {100 * done / total:.0f} %")
 
     def _say_rarely(self, message: str) -> None:

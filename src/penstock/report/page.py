@@ -39,8 +39,8 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; wi
 
 
 def write_report(result: Result, folder: Path) -> Path:
-    """Write `report.html`, `report.json` and, where there is a timeline, `report.trace.json` into a folder, in place of those that are
-    there; returns the page's path."""
+    """Write `report.html`, `report.json` and, if there is a timeline, `report.trace.json` into a folder, replacing old ones; returns the
+    page's path."""
     values = {**asdict(result), "history": [record.as_dict() for record in result.history], "penstock": penstock.__version__}
     _write(folder / "report.json", json.dumps(values, indent=2) + "\n")
     trace = folder / "report.trace.json"
@@ -89,7 +89,7 @@ def render(result: Result) -> str:
 
 
 def _text(value: str) -> str:
-    """Text for the page, whoever has named what it names."""
+    """Return a value as text for the page, escaped: names come from users."""
     return html.escape(words.printable(value))
 
 
@@ -105,7 +105,7 @@ def _timeline(result: Result) -> str:
 
 TRACE = " Perfetto and chrome://tracing show the same span by span: report.trace.json."
 OF_THE_FIRST = "times, memory, what was read, and the score on train nodes are those of the first"
-"""What a report says where several trained together."""
+"""Sentence in the report of a training by several processes."""
 
 
 def _facts(result: Result) -> list[tuple[str, str]]:
@@ -147,7 +147,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
 
 
 def _levels(plan: dict[str, Any]) -> list[tuple[str, str]]:
-    """Two caches, one above the other."""
+    """Describe two levels of caches."""
     if not plan.get("policy") or not plan.get("device_policy"):
         return []
     near = plan["device_cache"] or "as many rows as find room"
@@ -211,7 +211,7 @@ def _tier_table(result: Result, kind: str) -> str:
 
 
 def _disk_cells(counts: dict[str, float]) -> list[str]:
-    """What a disk was made to read, where the tier is one."""
+    """Return the cells about what was read from a disk, if the tier is one."""
     if "read_bytes" not in counts:
         return []
     per_byte = counts["read_bytes"] / (counts["num_bytes"] or 1.0)
@@ -240,4 +240,4 @@ def _plain(value: Any) -> str:
 def _write(path: Path, text: str) -> None:
     again = f"the training is over and saved; free some space, and {argument('resume', True)} writes the report again"
     with replacing(path, again) as aside:
-        aside.write_text(text, encoding="utf-8", errors="replace")  # a path may hold bytes that are no text
+        aside.write_text(text, encoding="utf-8", errors="replace")  # a path may hold bytes that are not UTF-8

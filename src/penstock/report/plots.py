@@ -1,4 +1,4 @@
-"""The pictures of a report, as SVG text: readable at any width, no files beside the page."""
+"""The pictures of a report, as SVG text inside the page: readable at any width."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ CALLER_COLOURS = {"model step": BLUE, "waiting for batches": RED, "evaluation": 
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure, in inches."""
-    from matplotlib.figure import Figure  # not needed to import Penstock, nor before the end of a run
+    """Return an empty figure; sizes in inches."""
+    from matplotlib.figure import Figure  # imported late: only needed at the end of a run
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def new_axes(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure of one picture, and its axes."""
+    """Return a figure with one picture, and its axes."""
     figure = new_figure(width, height)
     return figure, figure.subplots()
 
@@ -37,7 +37,7 @@ def _marker(history: list[EpochRecord]) -> dict[str, Any]:
 
 
 def save(figure: Figure, target: IO[str] | Path, kind: str) -> None:
-    """Write a figure as "svg", letters as paths, or "png": the same bytes for the same figure."""
+    """Write a figure as "svg", with text as paths, or "png". The same figure gives the same bytes."""
     import matplotlib as mpl
 
     nothing = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
@@ -46,7 +46,7 @@ def save(figure: Figure, target: IO[str] | Path, kind: str) -> None:
 
 
 def as_svg(figure: Figure) -> str:
-    """The text of an SVG."""
+    """Return a figure as SVG text."""
     text = io.StringIO()
     save(figure, text, "svg")
     svg = text.getvalue()
@@ -54,7 +54,7 @@ def as_svg(figure: Figure) -> str:
 
 
 def frame(axes: Axes, title: str) -> None:
-    """A title, a grid, and lines on two sides."""
+    """Add a title, a grid, and lines on two sides."""
     axes.set_title(title, fontsize=10)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,4 +1,4 @@
-"""What overlapped with what, as a picture and in words: some batches from the middle of an epoch, a lane for each kind of work.
+"""Which work overlapped, as a picture and in words: some batches from the middle of an epoch, with a lane for each kind of work.
 
 In: a timeline (`penstock.feed.timeline`) and the history of the run. Out: SVG text, trace events, and sentences with the sums.
 """
@@ -21,14 +21,15 @@ LANES = {
     "stall": ("waiting", plots.RED),
 }
 MAX_ROWS = 6
-"""Of bars that lie side by side in one lane; a lane that has more of them at once draws the rest on top."""
+"""Most bars side by side in one lane; if more overlap, the rest is drawn on top."""
 
 LEAST = 0.0015
-"""Width of the shortest bar, as a share of the whole: what is there shall be seen."""
+"""Least width of a bar, as a share of the picture, so that every bar is visible."""
 
 
 def draw_timeline(timeline: dict[str, Any]) -> str:
-    """One lane per kind of work over time; what several threads do at once lies side by side. Waiting is shaded across all lanes."""
+    """Draw a lane per kind of work over time; work of several threads at the same time is side by side. Waiting is shaded across all
+    lanes."""
     spans = {stage: [span for span in timeline["spans"] if span[0] == stage] for stage in LANES}
     spans = {stage: ours for stage, ours in spans.items() if ours}
     (figure, axes), least = plots.new_axes(4.6, 0.36 * len(spans) + 0.6), LEAST * timeline["seconds"]
@@ -45,7 +46,7 @@ def draw_timeline(timeline: dict[str, Any]) -> str:
     axes.set_yticks(range(len(spans)), [LANES[stage][0] for stage in spans], fontsize=8.5)
     axes.invert_yaxis()
     axes.set_xlim(0, timeline["seconds"])
-    axes.locator_params(axis="x", nbins=5)  # of more, the labels overlap
+    axes.locator_params(axis="x", nbins=5)  # with more, the labels overlap
     axes.xaxis.set_major_formatter(lambda value, position: words.seconds(value) if value else "0")
     axes.tick_params(axis="x", labelsize=8.5)
     axes.tick_params(axis="y", left=False)
@@ -55,7 +56,7 @@ def draw_timeline(timeline: dict[str, Any]) -> str:
 
 
 def as_trace(timeline: dict[str, Any]) -> dict[str, Any]:
-    """The same as a file of trace events, which Perfetto and chrome://tracing show: a row for each thread, a bar for each span.
+    """Return the timeline as trace events for Perfetto or chrome://tracing: a row for each thread, a bar for each span.
 
     Source: Trace Event Format, "complete events".
     """
@@ -72,7 +73,7 @@ def as_trace(timeline: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe(timeline: dict[str, Any], history: list[EpochRecord]) -> str:
-    """Say what the picture shows, and what it comes to over the whole run."""
+    """Return sentences about what the picture shows, and the sums over the whole run."""
     covered, whole = timeline["covered_s"], timeline["seconds"]
     last = timeline["first_batch"] + timeline["num_batches"]
     text = (
@@ -92,7 +93,7 @@ def describe(timeline: dict[str, Any], history: list[EpochRecord]) -> str:
 
 
 def costs(history: list[EpochRecord]) -> dict[str, float]:
-    """Seconds per batch, over all epochs and summed over threads, of what Ginex calls inspect, switch and cache update; and of waiting."""
+    """Return seconds per batch, over all epochs and summed over threads, for Ginex' inspect, switch and cache update, and for waiting."""
     num_batches = max(sum(record.num_batches for record in history), 1)
     sums = {
         kind: sum(counts.get(kind, 0.0) for record in history for counts in record.tiers.values()) / num_batches
@@ -108,12 +109,13 @@ def costs(history: list[EpochRecord]) -> dict[str, float]:
 
 
 def exact(seconds: float) -> str:
-    """0.000123 -> '0.12 ms': short times with two digits."""
+    """Return short times with two digits: 0.000123 -> '0.12 ms'."""
     return words.seconds(seconds) if seconds >= 0.01 else f"{1e3 * seconds:.2g} ms"
 
 
 def stack(spans: list[tuple[float, float]]) -> tuple[list[int], int]:
-    """Choose for each span (in the order of their begins) a row where it overlaps with none. Returns (rows, number of rows)."""
+    """Choose a row for each span, so that spans of a row do not overlap; spans are sorted by their begin. Returns (rows, number of
+    rows)."""
     ends: list[float] = []
     rows = []
     for begin, end in spans:

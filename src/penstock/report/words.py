@@ -1,4 +1,4 @@
-"""Numbers as people read them, and a line on standard error."""
+"""Formatting numbers for people, and printing lines on standard error."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 def printable(text: str) -> str:
-    """'a\x1b[2Jb' -> 'a\\x1b[2Jb': what moves a cursor or turns letters round is spelled out, whoever named a type, class or path."""
+    """'a\x1b[2Jb' -> 'a\\x1b[2Jb': escape control characters in names and paths, which could move the cursor or reverse text."""
     return "".join(each if each.isprintable() or each == "\n" else each.encode("unicode_escape").decode() for each in text)
 
 
 def say(line: str) -> None:
-    """Print a line on standard error. Where its disk is full the line is lost, and the work goes on; nobody at a pipe ends it."""
+    """Print a line on standard error. If its disk is full, the line is lost and the work goes on; a closed pipe raises BrokenPipeError."""
     try:
         print(printable(line), file=sys.stderr, flush=True)
     except BrokenPipeError:
@@ -24,7 +24,7 @@ def say(line: str) -> None:
 def count(value: float) -> str:
     """1234567 -> '1.23M'."""
     for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= 0.9995 * limit:  # what three digits round up to it
+        if abs(value) >= 0.9995 * limit:  # also values that round up to it with three digits
             return f"{value / limit:.3g}{unit}"
     return f"{value:.0f}"
 
@@ -59,12 +59,12 @@ def score(value: float | None) -> str:
 
 
 def scored_parts(description: dict[str, Any]) -> list[str]:
-    """Which of val and test a run has, by what it says of itself."""
+    """Return which of val and test a run has, according to its description."""
     return [part for part in ("val", "test") if description["parts"].get(part)]
 
 
 def kept(description: dict[str, Any]) -> str:
-    """What the plan of a run keeps in memory, by what it says of itself, with the sum."""
+    """Return what the plan of a run keeps in memory, with the sum, according to the run's description."""
     plan = description["plan"]
     list_bytes, loaded_bytes = description["list_bytes"], description["loaded_bytes"]
     row_bytes = (description["cache_bytes"] - list_bytes) * bool(description["features"])

@@ -1,4 +1,4 @@
-"""Sources of graphs: files and generators, delivered as tables in chunks. Nothing here knows what a store looks like."""
+"""Sources of graphs: files and generators, delivered as tables in chunks. Sources do not depend on the format of stores."""
 
 from penstock.sources.open import open_source
 

@@ -1,8 +1,8 @@
-"""Arrays in `.npy` files and in members of `.npz` archives, read from front to back without ever being whole in memory.
+"""Arrays in `.npy` files and in members of `.npz` archives, read from front to back, never as a whole.
 
-In: a path. Out: for each array its dtype and shape, and streams that deliver the next elements. Invariant: memory is what one `take`
-asks for, also where the member is deflated (that is why a stream only goes forwards) or 100 GB long (it is read, not mapped: pages of
-a mapping count as memory of the process, and a budget is for the whole process).
+In: a path. Out: for each array its dtype and shape, and streams that deliver the next elements. Invariant: a stream takes the memory of one
+`take`, also if the member is deflated (which is why a stream only goes forwards) or 100 GB long (it is read, not mapped: mapped pages count
+as memory of the process, and a budget is for the whole process).
 Source: the NPY format, numpy.lib.format; APPNOTE.TXT 4.3.7 for where a stored member's bytes start.
 """
 
@@ -42,11 +42,11 @@ class ArrayFile:
 
     Attributes:
         path: the `.npy` file or `.npz` archive.
-        member: name within the archive, without `.npy`; empty for a file of its own.
+        member: name within the archive, without `.npy`; empty for a `.npy` file.
         dtype, shape: of the array, in native byte order.
         is_fortran: whether the first axis runs fastest.
-        data_offset: byte of the file where the elements start; None where they are compressed.
-        stored_dtype: the dtype of its bytes in the file.
+        data_offset: byte of the file where the elements start; None if they are compressed.
+        stored_dtype: dtype of the bytes in the file.
     """
 
     path: Path
@@ -59,7 +59,7 @@ class ArrayFile:
 
     @property
     def name(self) -> str:
-        """What to call it in a message."""
+        """Its name for messages."""
         return f"{self.path}:{self.member}" if self.member else str(self.path)
 
     @contextmanager
@@ -89,7 +89,7 @@ AnyArray = ArrayFile | np.ndarray
 
 
 def stream_of(array: AnyArray) -> AbstractContextManager[Stream]:
-    """Read the elements of a file, or of an array in memory of one dimension."""
+    """Read the elements of a file, or of a one-dimensional array in memory."""
     return nullcontext(_MemoryStream(array)) if isinstance(array, np.ndarray) else array.stream()
 
 
@@ -150,9 +150,9 @@ def _read_header(file, name: str) -> tuple[tuple[int, ...], bool, np.dtype]:
         version = np.lib.format.read_magic(file)
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
         shape, is_fortran, dtype = read(file)
-    except Exception as error:  # of a damaged one NumPy raises nearly anything
+    except Exception as error:  # for a damaged file NumPy raises nearly anything
         raise InputError(f"{name}: not a .npy array that can be read ({first_line(error)})") from error
-    shape = tuple(map(int, shape))  # NumPy takes True for a length
+    shape = tuple(map(int, shape))  # NumPy accepts True as a length
     if min(shape, default=0) < 0 or len(shape) > _MAX_DIMENSIONS or dtype.itemsize == 0:
         raise InputError(f"{name}: not a .npy array that can be read (it would have shape {list(shape)} and dtype {dtype})")
     if dtype.hasobject:
@@ -161,8 +161,8 @@ def _read_header(file, name: str) -> tuple[tuple[int, ...], bool, np.dtype]:
 
 
 def _describe(file, path: Path, member: str, data_offset: int | None, num_bytes: int) -> ArrayFile:
-    """Read the header at the file's position; `data_offset` is the position of the header in the file, or None. Header and elements have
-    `num_bytes`."""
+    """Read the header at the file's position. `data_offset`: position of the header in the file, or None; `num_bytes`: of header and
+    elements."""
     start = file.tell()
     name = f"{path}:{member}" if member else str(path)
     shape, is_fortran, dtype = _read_header(file, name)
@@ -175,7 +175,7 @@ def _describe(file, path: Path, member: str, data_offset: int | None, num_bytes:
         data_offset=None if data_offset is None else data_offset + file.tell() - start,
         stored_dtype=dtype,
     )
-    if file.tell() - start + math.prod(shape) * dtype.itemsize > num_bytes:  # what a false header asks for is not tried
+    if file.tell() - start + math.prod(shape) * dtype.itemsize > num_bytes:  # a false header: do not allocate what it claims
         raise _truncated(array)
     return array
 

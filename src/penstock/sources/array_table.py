@@ -1,6 +1,6 @@
 """Tables over arrays on disk: rows along either axis, dense or as sparse rows that are made dense chunk by chunk.
 
-In: `ArrayFile`s. Out: tables. Invariant: whatever the memory order of the file, a chunk costs what its rows cost and no more.
+In: `ArrayFile`s. Out: tables. Invariant: a chunk takes the memory of its rows, in either memory order of the file.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from penstock.sources.array_file import AnyArray, ArrayFile, stream_of
 from penstock.sources.source import DST, SRC, Chunk, Column, Table
 
 MAX_STREAMS = 4096
-"""Columns of a deflated array that lies column by column; each needs its own decompressor."""
+"""Most columns of a deflated array in Fortran order; each needs its own decompressor."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayRows:
-    """How the rows of a table lie in an array.
+    """How the rows of a table are laid out in an array.
 
     Attributes:
         file: the array.
         axis: axis of the rows: 0, or 1 for an `edge_index` of shape [2, E].
-        pick: element of the other axis, where a row is that one element; None for the whole row.
-        is_matrix: rows [n, 1] stay so; otherwise they are scalars.
+        pick: index on the other axis, if a row is that one element; None for the whole row.
+        is_matrix: rows of shape [n, 1] keep it; otherwise they become scalars.
     """
 
     file: ArrayFile
@@ -68,7 +68,7 @@ class ArrayRows:
 
 
 def array_rows(file: ArrayFile, axis: int = 0, pick: int | None = None) -> ArrayRows:
-    """Check that an array can be read by rows, and describe how."""
+    """Check that an array can be read by rows, and describe its layout."""
     if file.dtype.kind not in "biuf":
         raise InputError(f"{file.name}: holds {file.dtype}; fields are numbers")
     if len(file.shape) == 0 or (len(file.shape) > 2 and (file.is_fortran or axis > 0)):
@@ -88,7 +88,7 @@ def edge_columns(file: ArrayFile) -> dict[str, ArrayRows]:
 
 
 class ArrayFileTable(Table):
-    """Columns from arrays on disk, all with the same number of rows. Rows of one column are scalars, but for features `x`."""
+    """Columns from arrays on disk, all with the same number of rows. Rows of a single column become scalars, except for features `x`."""
 
     def __init__(self, rows: Mapping[str, ArrayRows], name: str) -> None:
         self.name, self._rows = name, {key: replace(each, is_matrix=key == "x") for key, each in rows.items()}
@@ -120,7 +120,7 @@ class SparseRowsTable(Table):
         Args:
             key: name of the column.
             indptr: [num_rows + 1]. indices: [nnz], in [0, num_columns).
-            data: [nnz], or None where every stored value is 1 (then rows are float32).
+            data: [nnz], or None if every stored value is 1 (then rows are float32).
             num_columns: width of the dense rows.
             name: for messages.
         """
@@ -134,7 +134,7 @@ class SparseRowsTable(Table):
             raise InputError(f"{name}: {data.shape[0]} values for {indices.shape[0]} column numbers in sparse {key!r}")
 
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
-        """Make `max_rows` rows dense at a time."""
+        """Yield at most `max_rows` dense rows at a time."""
         with ExitStack() as stack:
             indptr, indices = (stack.enter_context(stream_of(array)) for array in (self._indptr, self._indices))
             data = None if self._data is None else stack.enter_context(stream_of(self._data))

@@ -1,7 +1,7 @@
 """Which columns of a CSV or Parquet file make a field, and how Arrow columns become arrays.
 
-In: what was asked for (`Request`) and the columns that a file has. Out: a `Field` with its dtype and row shape, and the conversion of
-record batches. Shared by both kinds of file, so that one rule holds for both.
+In: requested fields (`Request`) and the columns of a file. Out: a `Field` with its dtype and row shape, and the conversion of record
+batches. Shared by both kinds of file, so that the same rules hold for both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.sources.source import LABELS, Chunk, Column, Table
 from penstock.sources.time_units import TimeUnit, finest, unit_of
 
 pc: Any = pyarrow.compute
-"""Its functions are made at run time, which type checkers cannot see."""
+"""Its functions are created at run time, so type checkers do not know them."""
 
 ColumnSpec = str | Sequence[str]
 """Columns by name ("age"), position from 0 ("3"), pattern ("feat_*"), inclusive range ("f0:f127", "2:"); or several of them."""
@@ -33,16 +33,16 @@ _SHOWN = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One field that is asked for.
+    """A requested field.
 
     Attributes:
         name: of the field.
-        columns: where it comes from.
+        columns: from which it is made.
         kind: "id" (integers or strings), "text" (strings), "number".
-        dtype: of the result; None for what the file has.
-        as_string: ids become strings whatever they look like.
-        is_default: nobody named the columns; `columns` is the usual name.
-        is_optional: leave the field out where the file lacks the column.
+        dtype: of the result; None: as in the file.
+        as_string: ids become strings even if they look like numbers.
+        is_default: `columns` is the default name, not given by the user.
+        is_optional: leave the field out if the file lacks the column.
     """
 
     name: str
@@ -55,13 +55,13 @@ class Request:
 
     @property
     def is_vector(self) -> bool:
-        """Whether a row is an array even if there is one column only."""
+        """Whether a row is an array even if there is only one column."""
         return self.name == "x" or not isinstance(self.columns, str) or any(sign in self.columns for sign in "*?:,")
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field as one file holds it.
+    """A field as it is in one file.
 
     Attributes:
         name: of the field.
@@ -69,7 +69,7 @@ class Field:
         is_text: chunks hold pyarrow string arrays.
         dtype, row_shape: of the chunks' arrays; object for text.
         is_empty: the file has no value of it.
-        units: what each column counts that holds dates and times; () where none does. Values are converted to these.
+        units: unit of each column, if any holds dates or times, else (). Values are converted to these units.
     """
 
     name: str
@@ -92,13 +92,14 @@ class ColumnsTable(Table):
     _fields: dict[str, Field]
 
     def count_in(self, name: str, units: tuple[TimeUnit | None, ...]) -> None:
-        """Have dates and times of a field converted to other units, which are no coarser."""
+        """Convert dates and times of a field to other units from now on, which must not be coarser."""
         self._fields[name] = replace(self._fields[name], units=units)
         self.columns = {**self.columns, name: replace(self.columns[name], units=units)}
 
 
 def resolve(request: Request, available: Sequence[str], file: str) -> tuple[str, ...]:
-    """Return the columns of a file that a request means. A name goes before a range, a pattern, a position and several with commas."""
+    """Return the columns of a file for a request. An exact name has precedence over a range, a pattern, a position and a list with
+    commas."""
     items = [request.columns] if isinstance(request.columns, str) else list(request.columns)
     items = [part for item in items for part in ([item] if _matches(item, available) else map(str.strip, item.split(",")))]
     found: list[str] = []
@@ -133,13 +134,13 @@ def _range(item: str, available: Sequence[str]) -> list[str]:
 
 
 def _place(end: str, default: int, available: Sequence[str]) -> int | None:
-    """Return where an end of a range stands among the columns."""
+    """Return the index of an end of a range among the columns."""
     match = [end] if end in available else _position(end, available)
     return default if end == "" else list(available).index(match[0]) if match else None
 
 
 def _fault(item: str, name: str, available: Sequence[str]) -> str:
-    """Say why a request means no columns: no such column, or a range with a wrong end."""
+    """Return the message for a request without columns: no such column, or a range with an unknown end."""
     start, colon, end = item.partition(":")
     wrong = {verb: each for verb, each in (("starts", start), ("ends", end)) if _place(each, 0, available) is None}
     if not colon or len(wrong) == 2:
@@ -156,7 +157,7 @@ def is_text(arrow_type: pa.DataType) -> bool:
 
 
 def _numpy_dtype(arrow_type: pa.DataType, column: str, name: str, file: str) -> np.dtype:
-    if unit_of(arrow_type) is not None or pa.types.is_null(arrow_type):  # null: no rows, or the first is refused
+    if unit_of(arrow_type) is not None or pa.types.is_null(arrow_type):  # null: there are no rows, or the first one is refused
         return np.dtype(np.int64)
     if pa.types.is_decimal(arrow_type):
         return np.dtype(np.float64)
@@ -174,7 +175,7 @@ def make_field(
     """Describe a requested field of a file.
 
     Args:
-        request: the request. columns: what it resolved to.
+        request: the request. columns: to which it resolved.
         types: column -> Arrow type.
         file: for messages.
         list_width: column of lists -> length of its first list.
@@ -197,12 +198,12 @@ def make_field(
     units = _units(request, [types[column] for column in columns])
     dtype = request.dtype or np.result_type(*dtypes)
     if request.name == LABELS and request.dtype is None and row_shape == () and dtype.kind in "bu":
-        dtype = np.dtype(np.int64)  # has room for -1, no label
+        dtype = np.dtype(np.int64)  # can hold -1, which means no label
     return Field(request.name, columns, False, dtype, row_shape, is_empty, units)
 
 
 def _units(request: Request, types: Sequence[pa.DataType]) -> tuple[TimeUnit | None, ...]:
-    """Say what each column of a field counts. Those of `time` are compared: they are told in one unit."""
+    """Return the unit of each column of a field. Columns of `time` are compared, so they get the same unit."""
     units = tuple(unit_of(each) for each in types)
     if request.name == "time" and (common := finest(units)) is not None:
         return (common,) * len(units)
@@ -228,7 +229,7 @@ def _is_list(arrow_type: pa.DataType) -> bool:
 
 
 def make_chunk(fields: Sequence[Field], batch: pa.RecordBatch, first_row: int, where: Callable[[int], str]) -> Chunk:
-    """Make a chunk of a record batch; `where` says where a row of the table stands."""
+    """Make a chunk of a record batch; `where`: describes the place of a row of the table, for messages."""
     return Chunk(first_row, {field.name: convert(field, batch, lambda row: where(first_row + row)) for field in fields})
 
 
@@ -267,7 +268,7 @@ def _is_class(arrow_type: pa.DataType, field: Field) -> bool:
 
 
 def _becomes_nan(field: Field, arrow_type: pa.DataType) -> bool:
-    """Whether a null is NaN, which is allowed or refused when it is stored: one of numbers in a floating-point field."""
+    """Whether nulls become NaN (to be allowed or refused when stored): those of numbers in floating-point fields."""
     return field.dtype.kind == "f" and (
         pa.types.is_floating(arrow_type) or pa.types.is_integer(arrow_type) or pa.types.is_decimal(arrow_type)
     )

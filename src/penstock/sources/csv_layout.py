@@ -1,7 +1,7 @@
-"""How a CSV file is written: comment lines, delimiter, header. Looked up in its first lines, and asked for where they do not say.
+"""The layout of a CSV file: comment lines, delimiter, header. Detected from its first lines; if they are ambiguous, an error asks the user.
 
-Leading lines that start with # or % are comments (edge lists of SNAP and the Network Repository have them). A first line of numbers is
-no header; one that holds a name that was asked for is. A file of one column, a list of ids, has a header only if it is named.
+Leading lines that start with # or % are comments (edge lists of SNAP and the Network Repository have them). A first line of numbers is not
+a header; one that contains a requested name is. A file of one column, a list of ids, has a header only if it contains the requested name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NUMBER = re.compile(r"\s*([+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf(inity)?)|)
 
 @dataclass(frozen=True, slots=True)
 class CsvLayout:
-    """How to read one CSV file.
+    """The layout of a CSV file.
 
     Attributes:
         delimiter: one character.
@@ -44,7 +44,7 @@ class CsvLayout:
 
 
 def compression_of(path: Path) -> str | None:
-    """Return the compression that a suffix in small or capital letters says, as Arrow calls it."""
+    """Return Arrow's name of the compression for a file's suffix, in lower or upper case."""
     return pa.Codec.detect(str(path).lower()).name if path.suffix.lower() in COMPRESSED else None
 
 
@@ -54,9 +54,9 @@ def open_bytes(path: Path) -> pa.NativeFile:
 
 
 def count_rows_roughly(path: Path, num_bytes: int) -> int:
-    """Guess the rows of a file by the lines in its first `num_bytes` and the part of the file that they took.
+    """Estimate the rows of a file from the lines in its first `num_bytes` and the share of the file that they take.
 
-    A decompressor reads ahead, so that a compressed file needs 16 times as much for the same precision.
+    A decompressor reads ahead, so a compressed file needs 16 times as many bytes for the same precision.
     """
     with pa.OSFile(str(path)) as raw:
         compression = compression_of(path)
@@ -78,7 +78,7 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def is_blank(path: Path) -> bool:
-    """Whether a file has no lines but blank ones; not where it cannot be read, which is for its reader to say."""
+    """Whether a file has only blank lines; False if it cannot be read, which its reader will report."""
     try:
         return not any(line.strip() for line in read_lines(path))
     except InputError:
@@ -89,18 +89,18 @@ def split_line(line: str, delimiter: str) -> list[str]:
     """Split one line at its delimiters, quotes removed."""
     try:
         return next(csv.reader([line], delimiter=delimiter), [])
-    except csv.Error:  # a cell of more than 128 KiB, or a carriage return in one
+    except csv.Error:  # a cell of more than 128 KiB, or with a carriage return
         return line.split(delimiter)
 
 
 def find_layout(path: Path, requests: Sequence[Request], delimiter: str | None, has_header: bool | None) -> CsvLayout:
-    """Find out how a file is written.
+    """Detect the layout of a file.
 
     Args:
         path: the file.
-        requests: what is asked of it; a header is known by the names in it.
-        delimiter: None to look for it.
-        has_header: None to look for it.
+        requests: the requested fields; a header is recognised by their names.
+        delimiter: None: detect it.
+        has_header: None: detect it.
     """
     num_comments, first = 0, ""
     for line in read_lines(path):

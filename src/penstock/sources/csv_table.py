@@ -1,10 +1,10 @@
 """Tables in CSV files (any delimiter, plain or compressed).
 
-In: a path and the fields that are asked for. Out: a table. Invariants: memory is one block of the file and its columns, whatever its
-size; types are settled when the file is opened, so that every reading gives the same; a cell that does not fit is named with its line.
+In: a path and the requested fields. Out: a table. Invariants: memory is one block of the file and its columns, for any file size; types are
+determined when the file is opened, so that every reading gives the same; an error about a cell names its line.
 
-The file is cut into blocks here, and Arrow parses one at a time. Left to cut the file itself, Arrow reads ahead on threads of its own:
-57 MB with blocks of 1 MiB, in place of 10, which a budget for the whole process cannot spare.
+The file is cut into blocks here, and Arrow parses one at a time. If Arrow cuts the file itself, it reads ahead on its own threads: 57 MB
+with blocks of 1 MiB, rather than 10, which is too much for a budget of the whole process.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class CsvTable(ColumnsTable):
         self.columns = {name: replace(field.column, is_parsed=True) for name, field in self._fields.items()}
 
     def _settle_types(self, requests: Sequence[Request]) -> None:
-        """Choose the type of every wanted column: as its field asks for, or by what the first block holds; of labels, which may be empty,
-        by the first block that holds any."""
+        """Choose the type of every requested column: that of its field, or by the first block; for labels, which may be empty, by the first
+        block that has any."""
         asked: dict[str, set[pa.DataType | None]] = {}
         for request in requests:
             for column in self._columns[request.name]:
@@ -75,7 +75,7 @@ class CsvTable(ColumnsTable):
             types |= {column: batch.schema.field(column).type for column in wanted}
             if any(pa.types.is_binary(types[column]) for column in wanted):
                 raise InputError(self._not_utf8(block, first_row))
-            wanted = [column for column in labels if column in types and pa.types.is_null(types[column])]  # none so far, which may be
+            wanted = [column for column in labels if column in types and pa.types.is_null(types[column])]  # no value so far
             if not wanted:
                 break
             first_row += batch.num_rows
@@ -87,7 +87,7 @@ class CsvTable(ColumnsTable):
                 self._types[column] = pa.string()
 
     def _blocks(self) -> Iterator[bytes]:
-        """Yield whole lines, block after block, without comments, header and blocks of blank lines."""
+        """Yield blocks of whole lines, without comments, header and blocks of blank lines."""
         rest, to_skip, is_start = b"", self._layout.skipped_lines, True
         try:
             with open_bytes(self._path) as file:
@@ -131,7 +131,7 @@ class CsvTable(ColumnsTable):
 
     @property
     def expected_rows(self) -> int:
-        """About how many rows there are, by the lines of the first block."""
+        """The estimated number of rows, by the lines of the first block."""
         return max(0, count_rows_roughly(self._path, _BLOCK_BYTES) - self._layout.skipped_lines)
 
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
@@ -152,11 +152,11 @@ class CsvTable(ColumnsTable):
                 first += piece.num_rows
 
     def where(self, row: int) -> str:
-        """Name the file and the line."""
+        """Return the file and line of a row, for messages."""
         return f"{self.name}, line {self._line_of(row)}"
 
     def _line_of(self, row: int) -> int:
-        """Return the line of a row, counted from 1. Reads the file up to there, which is slow and only done for a message."""
+        """Return the line of a row, counted from 1. Reads the file up to there, so it is only used for messages."""
         number = 0
         for number, line in enumerate(read_lines(self._path), start=1):
             if number > self._layout.skipped_lines and line.strip():
@@ -166,7 +166,7 @@ class CsvTable(ColumnsTable):
         return number
 
     def _find_fault(self, block: bytes, first_row: int, columns: Sequence[str], message: str) -> str:
-        """Look for the first line of a block that does not fit; `first_row` is the row of its first line that is not blank."""
+        """Find the first invalid line of a block; `first_row`: the row of its first line that is not blank."""
         if "UTF8" in message:
             return self._not_utf8(block, first_row)
         width = len(self._layout.column_names)
@@ -187,7 +187,7 @@ class CsvTable(ColumnsTable):
         return self._does_not_fit(first_number + at, column, cells[self._layout.column_names.index(column)])
 
     def _search(self, lines: Sequence[str], columns: Sequence[str]) -> tuple[int, str | None]:
-        """Find the first line that Arrow does not convert, and the column; for what only Arrow tells, as dates."""
+        """Find the first line that Arrow does not convert, and the column; for values that only Arrow can judge, such as dates."""
 
         def is_fine(part: Sequence[str], columns: Sequence[str]) -> bool:
             text = "\n".join(part)
@@ -207,7 +207,7 @@ class CsvTable(ColumnsTable):
         return f"{self.name}, line {number}: {shown}, which is not of type {self._types[column]}{self._hint(column)}"
 
     def _hint(self, column: str) -> str:
-        """Say what to do about a type that was guessed."""
+        """Return advice for a column whose type was guessed."""
         if column not in self._guessed:
             return ""
         if unit_of(self._types[column]) is not None:
@@ -219,7 +219,7 @@ class CsvTable(ColumnsTable):
         return " as those in the first MiB: write the first one like 1.0, or say its dtype in a description (dtypes) or from Python"
 
     def _not_utf8(self, block: bytes, first_row: int) -> str:
-        """Name the first line of a block that is not UTF-8."""
+        """Return the error for the first line of a block that is not UTF-8."""
         block = block.lstrip(b"\r\n")
         try:
             block.decode("utf-8")
@@ -230,7 +230,8 @@ class CsvTable(ColumnsTable):
 
 
 def _with_default_dtype(request: Request) -> Request:
-    """Weights may be whole for a million rows and broken then, so they are not guessed; nor are the many columns of a vector."""
+    """Add a default dtype: weights may be integers for a million rows and then fractions, so their type is not guessed; nor is that of
+    vectors."""
     if request.kind != "number" or request.dtype is not None:
         return request
     if request.name == "weight":

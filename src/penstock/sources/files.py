@@ -24,7 +24,7 @@ _CSV, _PARQUET = (".csv", ".tsv", ".txt", ".edges"), (".parquet", ".pq")
 
 
 def file_format(path: Path) -> str:
-    """Return "csv", "parquet", "npy" or "" by the suffix in small or capital letters, compression aside."""
+    """Return "csv", "parquet", "npy" or "" by the suffix, in lower or upper case, ignoring compression."""
     suffix = (Path(path.stem) if path.suffix.lower() in COMPRESSED else path).suffix.lower()
     if suffix in _CSV:
         return "csv"
@@ -32,7 +32,7 @@ def file_format(path: Path) -> str:
 
 
 def expand(files: Files, base: Path) -> list[Path]:
-    """Return the files that are meant; relative names start at `base`."""
+    """Return the files for a name, pattern, folder or list; relative names start at `base`."""
     found: list[Path] = []
     for item in [files] if isinstance(files, str | Path) else files:
         path = base / item
@@ -59,7 +59,7 @@ def open_files(
         files: CSV or Parquet files.
         requests: the fields to read.
         base: where relative names start.
-        delimiter, has_header: of CSV files, None to look for them.
+        delimiter, has_header: of CSV files; None: detect them.
     """
     parts: list[ColumnsTable] = []
     for path in expand(files, base):
@@ -75,7 +75,7 @@ def open_files(
 
 
 def _agree_on_units(parts: Sequence[ColumnsTable]) -> None:
-    """Have dates and times of a field in one unit, the finest of any part with rows."""
+    """Convert dates and times of a field to the finest unit of all parts that have rows."""
     for name in parts[0].columns:
         alike = [part for part in parts if name in part.columns]
         if len({part.columns[name].units for part in alike}) == 1:

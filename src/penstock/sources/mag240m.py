@@ -7,8 +7,8 @@ In: the folder that holds `processed/`. Out: a typed Source that streams. Layout
     meta.pt                                                              node type -> count
     split_dict.pt                                                        train, valid, test (or test-dev, ...): node numbers of `paper`
 
-The two `.pt` files are torch archives of plain numbers and arrays; torch is loaded for them, with `weights_only`, and only if they are
-there. In their place `num_nodes.json` ({"paper": 121751666, ...}) and `split/<part>.npy` do as well.
+The two `.pt` files are torch archives of plain numbers and arrays; if they exist, torch is imported to load them, with `weights_only`. In
+their place, `num_nodes.json` ({"paper": 121751666, ...}) and `split/<part>.npy` are accepted.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _read_split(path: Path) -> dict[str, np.ndarray]:
 
 
 def _load_torch(path: Path) -> dict[str, Any]:
-    """Load a dictionary of numbers and arrays, without running anything that is in the file."""
+    """Load a dictionary of numbers and arrays, without executing code from the file."""
     if not path.exists():
         return {}
     import torch
@@ -107,7 +107,7 @@ def _load_torch(path: Path) -> dict[str, Any]:
     make_array: Any = np.empty(0).__reduce__()[0]
     numpy_parts = [
         make_array,
-        (make_array, "numpy.core.multiarray._reconstruct"),  # its name before NumPy 2
+        (make_array, "numpy.core.multiarray._reconstruct"),  # the name before NumPy 2
         np.ndarray,
         np.dtype,
         np.dtypes.Int64DType,

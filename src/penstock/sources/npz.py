@@ -8,12 +8,12 @@ In: the path of an archive without pickled objects. Out: a Source whose tables s
     train_edge_index, num_users, num_items    interactions: the train pairs as user -> item edges
     graph_ptr, node_label                     many small graphs as one: x one-hot of the label; graph, y_graph, fold for each node
 
-Fields of one graph are told apart as PyG does: by their number of rows, and where there are as many edges as nodes, those called edge_*
-are of the edges; `edge_weight` and `edge_attr` are the store's `weight` and `x`. Splits are train_mask, val_mask, test_mask ([N], or [N, S]
-for S splits) and train_idx, train_idx_<split>, ... What nobody takes is named in a warning, and in the provenance under "left_out".
+Fields of nodes and edges are told apart as in PyG: by their number of rows; if there are as many edges as nodes, those named edge_* belong
+to the edges. `edge_weight` and `edge_attr` become `weight` and `x`. Splits are train_mask, val_mask, test_mask ([N], or [N, S] for S
+splits) and train_idx, train_idx_<split>, ... Arrays that are not used are named in a warning, and in the provenance under "left_out".
 
 A knowledge graph is one edge type with a relation number per edge, as in PyG's own data sets: hundreds of edge types would make
-hundreds of nearly empty adjacencies. Held-out triples and pairs are not edges of the graph and are left in the archive.
+hundreds of nearly empty adjacencies. Held-out triples and pairs are not edges of the graph, and are not ingested.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from penstock.sources.tables import join
 logger = logging.getLogger("penstock")
 
 MAX_NOTED_NAMES = 1000
-"""Names of classes and relations are kept in the provenance up to this many."""
+"""Most names of classes or relations that are kept in the provenance."""
 MAX_NOTED_BYTES = 1 << 16
-"""Of a scalar or a name: a compressed one may be gigabytes of nothing."""
+"""Largest scalar or name that is kept: a compressed one may expand to gigabytes."""
 
 _FEATURES_AND_LABELS = ("x", "x_indptr", "x_indices", "x_data", "x_shape", "y", "y_multi")
 
 
 class Archive:
-    """The arrays of an archive, each taken by its name.
+    """The arrays of an archive; each is taken once, by its name.
 
     Attributes:
         path: of the archive.
         arrays: name -> array.
-        left: names of those that nobody took so far.
+        left: names of arrays that were not taken yet.
     """
 
     def __init__(self, path: Path) -> None:
@@ -58,12 +58,12 @@ class Archive:
         self.left = set(self.arrays)
 
     def find(self, key: str) -> ArrayFile | None:
-        """Take an array, if it is there."""
+        """Take an array; None if the archive does not have it."""
         self.left.discard(key)
         return self.arrays.get(key)
 
     def need(self, key: str) -> ArrayFile:
-        """Take an array that must be there."""
+        """Take an array that the archive must have."""
         array = self.find(key)
         if array is None:
             keys = ", ".join(sorted(self.arrays)[:12])
@@ -71,11 +71,11 @@ class Archive:
         return array
 
     def count(self, key: str) -> int:
-        """Take a number of things."""
+        """Take a scalar that is a count."""
         return _counts(self.need(key), 1)[0]
 
     def numbers(self) -> dict[str, ArrayFile]:
-        """Return the arrays of numbers that nobody took so far, in the order of the archive."""
+        """Return the numeric arrays that were not taken yet, in the order of the archive."""
         return {key: array for key, array in self.arrays.items() if key in self.left and array.dtype.kind in "biuf" and array.shape != ()}
 
 
@@ -120,7 +120,7 @@ def _notes(archive: Archive) -> dict[str, Any]:
 
 
 def _counts(array: ArrayFile, count: int) -> list[int]:
-    """Read `count` numbers of things."""
+    """Read an array of `count` counts."""
     if array.dtype.kind not in "iu" or math.prod(array.shape) != count:
         wanted = "one whole number" if count == 1 else f"{count} whole numbers"
         raise InputError(f"{array.name}: has shape {list(array.shape)} and dtype {array.dtype}; expected {wanted}")
@@ -253,7 +253,7 @@ def _names(array: ArrayFile) -> list[str]:
 
 
 def _fields_of(archive: Archive, name: str) -> dict[str, ArrayFile]:
-    """Take `<field>__<name>` for all fields of a node or edge type, but for features and labels of nodes."""
+    """Take `<field>__<name>` for all fields of a node or edge type, except features and labels of nodes."""
     keys = [key for key in archive.numbers() if key.partition("__")[2] == name]
     fields = {key.partition("__")[0]: key for key in keys}
     return {field: archive.need(key) for field, key in fields.items() if "__" in name or field not in _FEATURES_AND_LABELS}
@@ -286,7 +286,8 @@ def _interactions(archive: Archive) -> Source:
 
 
 def _small_graphs(archive: Archive) -> Source:
-    """One disjoint union; what belongs to a graph is repeated for each of its nodes. Held in memory: such sets are small."""
+    """Make one graph, the disjoint union; values per graph are repeated for each of its nodes. Kept in memory, since such data sets are
+    small."""
     path, num_nodes, width = archive.path, archive.count("num_nodes"), archive.count("num_node_labels")
     sizes = np.diff(archive.need("graph_ptr").load())
     fields = {"graph": np.repeat(np.arange(sizes.size), sizes)}

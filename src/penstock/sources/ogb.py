@@ -7,8 +7,8 @@ In: the data set's folder or its `raw/`. Out: a Source. Layouts, after ogb/io/re
     raw/data.npz (edge_index, node_feat, node_year, ...)   node-label.npz                                       papers100M
     split/<how>/train.csv.gz valid.csv.gz test.csv.gz, for typed graphs in a folder per node type
 
-Features become `x`, labels `y` (one class: int64, -1 where unknown; several tasks: uint8 per task), everything else keeps its name. The
-edges are those of the files: where OGB itself adds the inverse edges (products, proteins), ask the store to make the graph undirected.
+Features become `x`, labels `y` (one class: int64, -1 if unknown; several tasks: uint8 per task); everything else keeps its name. Edges are
+those of the files; OGB adds inverse edges to products and proteins when it loads them: use `undirected` for the same.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def open_ogb(path: Path, split: str | None = None) -> Source:
 
     Args:
         path: its folder, or the `raw` folder in it.
-        split: which folder below `split/` to take; needed where there are several.
+        split: which folder below `split/` to take; required if there are several.
     """
     raw = raw_folder(path)
     assert raw is not None
@@ -91,7 +91,7 @@ class LabelTable(ChangedTable):
 
 
 def _csv_field(path: Path, name: str) -> Table | None:
-    """Read all columns of a file without header as one field; None where the file is not there."""
+    """Read all columns of a file without header as one field; None if there is no such file."""
     if not path.exists():
         return None
     num_columns = len(find_layout(path, [], None, False).column_names)
@@ -105,7 +105,7 @@ def _csv_field(path: Path, name: str) -> Table | None:
 
 
 def _more_fields(folder: Path, prefix: str) -> list[Table]:
-    """Read what else there is per node or per edge: node_year.csv.gz, edge_reltype.csv.gz, ..."""
+    """Read the other fields of nodes or edges: node_year.csv.gz, edge_reltype.csv.gz, ..."""
     found = [_csv_field(path, path.name.partition(".")[0]) for path in sorted(folder.glob(f"{prefix}_*.csv.gz"))]
     return [table for table in found if table is not None]
 
@@ -142,7 +142,7 @@ def _cells(path: Path) -> list[list[str]]:
 
 
 def _rows(path: Path, width: int | None) -> list[list[str]]:
-    """Read rows of `width` cells; None for as many as the first has."""
+    """Read rows of `width` cells; None: as many as the first row has."""
     rows = _cells(path)
     for number, row in enumerate(rows, start=1):
         wanted = len(rows[0]) if width is None else width

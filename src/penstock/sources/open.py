@@ -1,6 +1,6 @@
-"""The one way in: whatever holds a graph -> a Source.
+"""Opening anything that holds a graph as a Source.
 
-In: a PyG object, a path, or a description. Out: a `Source`, nothing read yet but headers, splits and the first block of CSV files.
+In: a PyG object, a path, or a description. Out: a `Source`; so far only headers, splits and the first block of CSV files were read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from penstock.sources.table_graph import EdgeFiles, NodeFiles, open_description,
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """Options of a kind of source, and names of others that the user's call takes, one of which an unknown one may be meant for."""
+    """Options of a kind of source, and names of other options that the call accepts, for suggesting a name in the message about an unknown
+    one."""
 
     given: Mapping[str, Any]
     others: Iterable[str]
@@ -48,7 +49,8 @@ def open_source(source: Any, /, **options: Any) -> Source:
 
 
 def open_with(source: Any, options: Mapping[str, Any], others: Iterable[str] = ()) -> Source:
-    """Open a graph as `open_source` does, for a call that takes other options too: their names, of which a message may say one."""
+    """Open a graph as `open_source`, for a call with further options; `others`: their names, which a message about an unknown option may
+    suggest."""
     try:
         return _open(source, _Options(options, others))
     except PermissionError as error:
@@ -92,7 +94,7 @@ def _open_path(path: Path, options: _Options) -> Source:
 
 
 def _call(function: Callable[..., Source], options: _Options, kind: str, *arguments: Any) -> Source:
-    """Call with the options, and refuse those that the kind of source does not have."""
+    """Call a function with the options; refuse those that this kind of source does not have."""
     known = list(signature(function).parameters)[len(arguments) :]
     for name in options.given:
         if name not in known:
@@ -124,7 +126,7 @@ def open_edge_list(
     Args:
         files: edge tables. src, dst, edge_fields, edge_dtypes: see `EdgeFiles`.
         nodes: node tables. num_nodes, id, ids, node_fields, node_dtypes, split, splits: see `NodeFiles`.
-        header, delimiter: of all CSV files; None to look.
+        header, delimiter: of all CSV files; None: detect them.
     """
     edge_files = EdgeFiles(
         files=files, src=src, dst=dst, fields=edge_fields or {}, dtypes=edge_dtypes or {}, header=header, delimiter=delimiter

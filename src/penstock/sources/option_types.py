@@ -1,4 +1,4 @@
-"""What the options of tables must be, since a description comes from a JSON file that says anything."""
+"""Type checks for the options of tables: a description comes from a JSON file, which may contain anything."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def check_types(options: Any) -> None:
-    """Refuse a value of `NodeFiles` or `EdgeFiles` that is of no use there."""
+    """Refuse values of `NodeFiles` or `EdgeFiles` that have the wrong type."""
     for option in fields(options):
         value, (is_fine, wanted) = getattr(options, option.name), _WANTED[option.name]
         if not is_fine(value) and not (value is None and option.default is None):

@@ -1,8 +1,8 @@
 """Tables in Parquet files.
 
-In: a path and the fields that are asked for. Out: a table. Invariant: memory is a few pages and one chunk per column, also where one
-row group holds the whole file: pages are read through a small buffer as they are decoded, never a column chunk ahead. What the pages of
-many columns take is said (`reader_bytes`).
+In: a path and the requested fields. Out: a table. Invariant: memory is a few pages and one chunk per column, even if one row group holds
+the whole file: pages are read through a small buffer as they are decoded, never a whole column chunk. `reader_bytes` is the memory for the
+pages of many columns.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from penstock.sources.columns import ColumnsTable, Field, Request, as_strings, m
 from penstock.sources.source import TEXT_BYTES, Chunk
 
 _BUFFER_BYTES = 1 << 14, 1 << 20
-"""Of a column, at least and at most."""
+"""Smallest and largest read buffer of a column."""
 _BUFFERS_BYTES = 8 << 20
-"""Of all columns, as long as each has the least."""
+"""Read buffers of all columns together, unless the smallest buffers take more."""
 _FEW_COLUMNS, _PROBED_COLUMNS, _PROBED_ROWS = 8, 32, 1000
 
 
@@ -63,20 +63,20 @@ class ParquetTable(ColumnsTable):
 
     @cached_property
     def reader_bytes(self) -> int:
-        """What decoding takes beside the rows, by that of some columns: of each a buffer, a page, and a dictionary where it has one; 0 for
-        few columns."""
+        """Memory for decoding beside the rows, estimated from some columns: each has a buffer, a page, and possibly a dictionary. 0 for few
+        columns."""
         columns = [column for field in self._fields.values() for column in field.columns]
         if len(columns) <= _FEW_COLUMNS or not self.num_rows:
             return 0
         probed, pool = columns[:: -(-len(columns) // _PROBED_COLUMNS)], pa.default_memory_pool()
         with self._open(len(columns)) as file:
             before, batches = pool.bytes_allocated(), file.iter_batches(1, columns=probed, use_threads=False)
-            with suppress(pa.ArrowException, OSError):  # said when the rows are read
+            with suppress(pa.ArrowException, OSError):  # reported when the rows are read
                 next(batches)
             return (pool.bytes_allocated() - before) * len(columns) // len(probed)
 
     def _rows_at_once(self, max_rows: int, fields: Sequence[Field]) -> int:
-        """Fewer rows where texts are long, by the first of them."""
+        """Return `max_rows`, or fewer if texts are long, judged by the first ones."""
         texts = [field.columns[0] for field in fields if field.is_text]
         if not texts or max_rows <= _PROBED_ROWS:
             return max_rows
@@ -87,11 +87,11 @@ class ParquetTable(ColumnsTable):
         return max(_PROBED_ROWS, int(max_rows * min(1, TEXT_BYTES / max(1, text_bytes))))
 
     def _first(self, num_rows: int, columns: Sequence[str]) -> pa.RecordBatch | None:
-        with self._open() as file, suppress(pa.ArrowException, OSError):  # said when they are read
+        with self._open() as file, suppress(pa.ArrowException, OSError):  # reported when they are read
             return next(file.iter_batches(num_rows, columns=columns, use_threads=False), None)
 
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
-        """Decode `max_rows` rows at a time; fewer where texts are long."""
+        """Decode `max_rows` rows at a time; fewer if texts are long."""
         fields = [self._fields[name] for name in (self._fields if names is None else names)]
         wanted = [column for field in fields for column in field.columns]
         first = 0

@@ -1,8 +1,8 @@
-"""Graphs in memory as PyG's `Data` and `HeteroData`, recognised by how they look: neither torch nor PyG is imported here.
+"""Graphs in memory as PyG's `Data` and `HeteroData`, recognised by their class names: neither torch nor PyG is imported here.
 
-In: the object. Out: a Source over NumPy views of its tensors (nothing is copied that lies in host memory). Names stay, except that per-edge
-`edge_weight` and `edge_attr` are the store's `weight` and `x`; masks become splits. What is neither per node nor per edge is named in a
-warning, and in the provenance under "left_out".
+In: the object. Out: a Source over NumPy views of its tensors (tensors in host memory are not copied). Names stay, except that per-edge
+`edge_weight` and `edge_attr` become `weight` and `x`; masks become splits. Attributes that are neither per node nor per edge are left out,
+and named in a warning and in the provenance under "left_out".
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _open_hetero(data: Any) -> Source:
 
 
 def to_numpy(tensor: Any) -> tuple[np.ndarray, bool]:
-    """Return (array, is_bfloat16): a view where the tensor lies in host memory."""
+    """Return (array, is_bfloat16); the array is a view if the tensor is in host memory."""
     if isinstance(tensor, np.ndarray):
         return tensor, False
     torch = sys.modules["torch"]
@@ -107,7 +107,7 @@ def _array_table(tensors: dict[str, Any], name: str) -> ArrayTable:
 
 
 def _nodes(store: Any, node_type: str, name: str) -> tuple[NodeTable, dict[str, Split], list[str]]:
-    """Return (nodes with their fields, splits, names of what is not per node). Nodes are counted as PyG counts them."""
+    """Return (nodes with their fields, splits, names of attributes that are not per node). Nodes are counted as in PyG."""
     num_nodes, has_edges = store.num_nodes, "edge_index" in store or "adj_t" in store
     tensors, sparse, masks, left_out = {}, [], {}, []
     for key, value in store.items():
@@ -132,7 +132,7 @@ def _nodes(store: Any, node_type: str, name: str) -> tuple[NodeTable, dict[str, 
 
 
 def _no_rows_of_nodes(store: Any, key: str, name: str) -> InputError:
-    """What to raise where features, labels or a mask are no tensor with a row for each node."""
+    """Return the error for features, labels or a mask that are not a tensor with a row per node."""
     value, num_nodes = store[key], store.num_nodes
     dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
     if _is_tensor(value) and key.endswith("_mask") and dtype != "bool":
@@ -147,14 +147,14 @@ def _no_rows_of_nodes(store: Any, key: str, name: str) -> InputError:
 
 
 def _is_counted(store: Any) -> bool:
-    """Whether something says how many nodes there are, rather than the largest end of an edge."""
+    """Whether the number of nodes is given, rather than derived from the largest end of an edge."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         return store.num_nodes is not None and not said
 
 
 def _no_rows(value: Any, name: str, count: int | None, of: str) -> InputError:
-    """What to raise where a value is no tensor with `count` rows."""
+    """Return the error for a value that is not a tensor with `count` rows."""
     if not _is_tensor(value):
         return InputError(f"{name} is of type {type(value).__name__}; expected a tensor, one row for each of the {of}")
     shape = list(value.shape)
@@ -174,7 +174,7 @@ def _sparse_rows(key: str, value: Any, name: str) -> SparseRowsTable:
 
 
 def _edges(store: Any, name: str) -> tuple[ArrayTable, list[str]]:
-    """Return (edges with their fields, names of what is not per edge)."""
+    """Return (edges with their fields, names of attributes that are not per edge)."""
     fields: dict[str, Any] = {}
     left_out: list[str] = []
     if "edge_index" in store:

@@ -1,8 +1,8 @@
-"""What a source of a graph looks like to the store's writer: typed tables of nodes and edges that are read in chunks.
+"""The interface of sources for ingestion: typed tables of nodes and edges that are read in chunks.
 
-In: files, arrays or a generator. Out: chunks of columns in row order. Invariants: a table can be read any number of times and delivers
-the same rows each time (ingestion reads edges twice); a chunk is the only thing that is ever in memory; row numbers survive, so that a
-message about bad input can name the file and the line.
+In: files, arrays or a generator. Out: chunks of columns in row order. Invariants: a table can be read any number of times, and delivers the
+same rows each time (ingestion reads edges twice); only one chunk is in memory; row numbers are kept, so that a message about bad input can
+name the file and the line.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ SRC, DST, ID, LABELS = "src", "dst", "id", "y"
 """Names of the columns that hold the ends of an edge, the user's id of a node, and its class."""
 
 CHUNK_ROWS = 1 << 16
-"""Rows to read at once where the sizes of rows do not matter."""
+"""Rows to read at once if the size of rows does not matter."""
 
 TEXT_BYTES = 40
-"""Guess of what a text takes in memory, with its offset and hash. Tables whose texts are longer give fewer rows at once."""
+"""Estimated memory of a text, with its offset and hash. Tables with longer texts deliver fewer rows at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +35,10 @@ class Column:
         name: `src` and `dst` in edge tables, `id` in node tables, or a field: x, y, weight, time, ...
         dtype: of one element; `object` only for strings: ids, and labels to be numbered (chunks then hold pyarrow string arrays).
         row_shape: shape of one row: () for a scalar, (128,) for 128 features.
-        is_bfloat16: the dtype is uint16 and its bits are bfloat16 numbers, which NumPy cannot name.
-        is_parsed: the values are written as text; only the forecast of time asks.
-        is_empty: there is no value, and the dtype is that of none.
-        units: of columns of a file that hold dates and times, what each counts; None for one of numbers. () where none does.
+        is_bfloat16: the dtype is uint16, holding the bits of bfloat16 numbers, which NumPy lacks.
+        is_parsed: the values are written as text; used only to forecast time.
+        is_empty: there is no value, so the dtype is arbitrary.
+        units: if file columns hold dates or times: the unit of each, or None for numbers; else ().
     """
 
     name: str
@@ -56,7 +56,7 @@ class Column:
 
     @property
     def unit(self) -> TimeUnit | None:
-        """The unit of all values, where they are times and have one."""
+        """The common unit of all values, if they are times with one unit."""
         return self.units[0] if len({*self.units}) == 1 else None
 
 
@@ -82,10 +82,10 @@ class Table(ABC):
     """Rows with named columns, read in order and as often as needed.
 
     Attributes:
-        name: what to call it in a message: a file, a folder, an array.
+        name: for messages: a file, a folder, an array.
         columns: by name.
-        num_rows: None where only reading tells.
-        class_names: the word of each class, where labels have words.
+        num_rows: None if it is not known before reading.
+        class_names: the word of each class, if labels are words.
     """
 
     name: str
@@ -95,33 +95,33 @@ class Table(ABC):
 
     @abstractmethod
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
-        """Read from the first row on, at most `max_rows` at a time; only the named columns where names are given."""
+        """Yield chunks from the first row on, of at most `max_rows` rows; `names`: only these columns."""
 
     @property
     def expected_rows(self) -> int | None:
-        """How many rows there are; where only reading tells, about how many, or None."""
+        """The number of rows; an estimate, or None, if it is not known before reading."""
         return self.num_rows
 
     @property
     def reader_bytes(self) -> int:
-        """What reading takes beside the rows, where it is much."""
+        """Memory of the reader beside the rows, if it is large."""
         return 0
 
     def where(self, row: int) -> str:
-        """Say where a row stands, for a message: 'edges.csv, line 17'."""
+        """Return where a row is, for a message: 'edges.csv, line 17'."""
         return f"{self.name}, row {row}"
 
     def holding(self, column: str) -> Table:
-        """The table that a column is from, where several lie side by side."""
+        """The table that has a column, if several are joined."""
         return self
 
 
 class ChangedTable(Table):
-    """Rows of another table, changed on their way; the base of such tables.
+    """Base of tables that change the rows of another table.
 
     Args:
-        table: the other.
-        columns: as they are delivered.
+        table: the other table.
+        columns: as delivered.
     """
 
     def __init__(self, table: Table, columns: Mapping[str, Column]) -> None:
@@ -134,7 +134,7 @@ class ChangedTable(Table):
 
     @property
     def reader_bytes(self) -> int:
-        """That of the other."""
+        """That of the other table."""
         return self._table.reader_bytes
 
     def where(self, row: int) -> str:
@@ -142,7 +142,7 @@ class ChangedTable(Table):
         return self._table.where(row)
 
     def holding(self, column: str) -> Table:
-        """That of the other."""
+        """That of the other table."""
         return self._table.holding(column) if column in self._table.columns else self
 
 
@@ -152,9 +152,9 @@ class NodeTable:
 
     Attributes:
         node_type: name.
-        num_nodes: None where only reading tells (the largest id in use plus one, or the number of distinct ids).
+        num_nodes: None if it is not known before reading (the largest id in use plus one, or the number of distinct ids).
         table: per-node fields in row order; with a column `id` the rows name the nodes, else row i is node i. None without fields.
-        num_classes: of the labels `y`, where the source says it; None takes the largest label plus one.
+        num_classes: of the labels `y`, if the source gives it; None: the largest label plus one.
     """
 
     node_type: NodeType
@@ -176,11 +176,11 @@ class Source:
     """A whole graph.
 
     Attributes:
-        nodes, edges: tables per type, in the order that the store keeps.
-        is_homogeneous: one node type, one edge type, batches are `Data`.
+        nodes, edges: tables by type, in the order of the store.
+        is_homogeneous: there is one node type and one edge type, and batches are `Data`.
         mapped: node types whose ids are not 0..n-1: any 64-bit integers, or strings.
         splits: node type -> split name -> part ("train", "val", "test") -> int64 row numbers of the node type.
-        provenance: what to record about where this came from.
+        provenance: information about the origin, to be recorded.
     """
 
     nodes: dict[NodeType, NodeTable]

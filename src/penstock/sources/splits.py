@@ -1,7 +1,7 @@
 """Splits: which nodes are for training, validation and test, from masks, index arrays, a column of words, or files of ids.
 
-Out: part ("train", "val", "test") -> int64 row numbers of the node type, ascending. Memory is 8 bytes a node that is in a part, and one
-chunk of whatever is read.
+Out: part ("train", "val", "test") -> int64 row numbers of the node type, ascending. Memory is 8 bytes per node of a part, and one chunk of
+the input.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.sources.columns import pc
 from penstock.sources.source import CHUNK_ROWS, ID, Table
 
 DEFAULT = "default"
-"""Name of the split where there is only one."""
+"""Name of the split if there is only one."""
 
 PARTS = ("train", "val", "test")
 _WORDS = (("train", "training"), ("val", "valid", "validation", "dev"), ("test", "testing"))
@@ -26,25 +26,25 @@ _PART_OF = {word: part for part, words in zip(PARTS, _WORDS, strict=True) for wo
 _NO_PART = ("", "none", "unlabeled", "unlabelled")
 
 BLOCK = 1 << 16
-"""Node numbers that a temporary array is made for at a time."""
+"""Node numbers per temporary array."""
 
 Split = dict[str, np.ndarray]
 
 
 def part_name(word: str) -> str | None:
-    """Return the part that a word of a file or a file's name means ("valid" -> "val"), or None."""
+    """Return the part for a word in a file or a file name ("valid" -> "val"), or None."""
     return _PART_OF.get(word.strip().lower())
 
 
 def append(ids: np.ndarray, more: np.ndarray) -> None:
-    """Make an array longer where it lies: pieces that are joined at the end are in memory twice."""
+    """Extend an array in place; joining pieces at the end would hold them in memory twice."""
     size = ids.size
     ids.resize(size + more.size, refcheck=False)
     ids[size:] = more
 
 
 def index_part(indices: np.ndarray, num_nodes: int | None, name: str) -> np.ndarray:
-    """Check node numbers of one part and return them ascending, int64; as they are where they ascend already."""
+    """Check the node numbers of a part and return them ascending, as int64; not copied if they ascend already."""
     if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
         raise InputError(f"{name}: has shape {list(indices.shape)} and dtype {indices.dtype}; a part of a split is a list of node numbers")
     if indices.size and (int(indices.min()) < 0 or (num_nodes is not None and int(indices.max()) >= num_nodes)):

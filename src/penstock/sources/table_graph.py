@@ -6,8 +6,8 @@ by a JSON file that holds it, whose relative names start at the file's folder:
     {"nodes": {"user": {"files": "users.csv", "id": "name", "fields": {"x": "f*", "y": "class"}, "split": "part"}, "item": {}},
      "edges": {"user__buys__item": {"files": "buys/part-*.parquet", "src": "who", "dst": "what", "fields": {"time": "at"}}}}
 
-Ids are node numbers 0..n-1 where they are integers and no node table names them; where a node table has an id column, and where they are
-strings, they are mapped (`Source.mapped`). `ids` says otherwise.
+Integer ids are node numbers 0..n-1 if no node table has an id column; with an id column, and if they are strings, ids are mapped
+(`Source.mapped`). The option `ids` overrides this.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _SPLIT = "split"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFiles:
-    """Where the nodes of one type are described; everything may be left out.
+    """The files of one node type; all attributes are optional.
 
     Attributes:
         files: CSV or Parquet tables with one row per node; None for fields from `.npy` files only, or none at all.
-        num_nodes: how many; needed only where neither a table nor the edges tell.
-        id: column of ids; by default `id` where the table has it, else row i is node i.
-        ids: "number" (0..n-1), "int" (any 64-bit integers, mapped), "string" (mapped); None to go by the columns.
+        num_nodes: number of nodes; needed only if neither a table nor the edges determine it.
+        id: column of ids; by default `id` if the table has it, else row i is node i.
+        ids: "number" (0..n-1), "int" (any 64-bit integers, mapped), "string" (mapped); None: depends on the columns.
         fields: field -> columns ("age", "f*", "f0:f127", "3", a list) or a `.npy` file with one row per node.
-        dtypes: field -> dtype of a field from columns; None for what the columns hold (CSV: float32 for several columns).
-        split: column that says train, val or test.
+        dtypes: field -> dtype of a field from columns; by default that of the columns (CSV: float32 for several columns).
+        split: column with train, val or test.
         splits: part -> file of ids (CSV, Parquet, `.npy`) or `.npy` mask; or a folder with train.*, valid.*, test.*.
-        header, delimiter: of CSV files; None to look.
+        header, delimiter: of CSV files; None: detect them.
     """
 
     files: Files | None = None
@@ -84,7 +84,7 @@ class NodeFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeFiles:
-    """Where the edges of one type are listed.
+    """The files of one edge type.
 
     Attributes:
         files: CSV or Parquet tables with one row per edge.
@@ -120,7 +120,7 @@ def open_typed_tables(description: Mapping[str, Any], base: Path = Path(), name:
     try:
         return _open_described(description, base, name)
     except (UsageError, InputError) as error:
-        raise type(error)(str(error)) from error  # what it names are keys of the description, not options of a command
+        raise type(error)(str(error)) from error  # the names in it are keys of the description, not options of a command
 
 
 def _open_described(description: Mapping[str, Any], base: Path, name: str) -> Source:
@@ -167,7 +167,7 @@ def open_tables(edges: Mapping[EdgeType, EdgeFiles], nodes: Mapping[NodeType, No
 
     Args:
         edges: edge type -> its files.
-        nodes: node type -> its files; every type that an edge type names.
+        nodes: node type -> its files; must contain every type that an edge type names.
         base: where relative file names start.
     """
     node_tables = {node_type: _node_table(node_type, files, base) for node_type, files in nodes.items()}
@@ -271,7 +271,7 @@ def _edge_table(edge_type: EdgeType, files: EdgeFiles, nodes: Mapping[NodeType, 
 
 
 def _warn_of_units(nodes: Mapping[NodeType, NodeTable], edges: Mapping[EdgeType, EdgeTable]) -> None:
-    """Say where times that sampling would compare are known to be in several units."""
+    """Warn if times that sampling would compare are in different units."""
     tables = {f"nodes {name}": each.table for name, each in nodes.items()} | {f"edges {'-'.join(k)}": e.table for k, e in edges.items()}
     units = {name: table.columns["time"].unit for name, table in tables.items() if table is not None and "time" in table.columns}
     if len({unit for unit in units.values() if unit is not None}) > 1:
@@ -280,7 +280,7 @@ def _warn_of_units(nodes: Mapping[NodeType, NodeTable], edges: Mapping[EdgeType,
 
 
 def _agree_on_ids(node_type: NodeType, nodes: NodeTable, edges: Iterable[EdgeTable]) -> None:
-    """Give tables without rows, whose ids are of no kind, the kind of the others."""
+    """Give tables without rows the kind of ids of the other tables."""
     uses: list[tuple[NodeTable | EdgeTable, Table, str]] = []
     if nodes.table is not None and ID in nodes.table.columns:
         uses.append((nodes, nodes.table, ID))
@@ -352,7 +352,7 @@ def _split(files: NodeFiles, nodes: NodeTable, is_mapped: bool, base: Path) -> S
 
 
 def _rows_of(mask: np.ndarray, num_nodes: int | None, path: Path) -> np.ndarray:
-    """Return the rows that a mask over the rows of the node table names."""
+    """Return the rows selected by a mask over the rows of the node table."""
     if mask.shape not in ((len(mask),), (len(mask), 1)) or (num_nodes is not None and len(mask) != num_nodes):
         expected = "one row per node" if num_nodes is None else f"bool[{num_nodes}], one row per node"
         raise InputError(f"{path}: has shape {list(mask.shape)} and dtype bool; expected {expected}")
@@ -373,7 +373,7 @@ def _split_files(splits: Mapping[str, str] | str | Path, base: Path) -> dict[str
 
 
 def _read_mask(path: Path) -> np.ndarray | None:
-    """Read a mask; None where the file is none."""
+    """Read a mask; None if the file is not a mask."""
     file = open_npy(path) if file_format(path) == "npy" else None
     return file.load() if file is not None and file.dtype == np.bool_ and file.shape != () else None
 

@@ -1,6 +1,6 @@
-"""Tables made of other tables: parts one after the other, columns side by side, rows computed on demand.
+"""Tables made of other tables: parts concatenated, columns joined, rows computed on demand.
 
-Invariant: chunk boundaries of the parts do not show in the rows; side by side, row i of the whole is row i of every part.
+Invariant: rows do not depend on the chunk boundaries of the parts; in a join, row i consists of row i of every part.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.sources.source import LABELS, ChangedTable, Chunk, Column, Table
 
 
 class ComputedTable(Table):
-    """Rows that are a pure function of their number, so that any range can be made alone, twice, and by any thread."""
+    """Rows that are a pure function of their number, so that any thread can compute any range, any number of times."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class ComputedTable(Table):
             num_rows: length.
             compute: (first row, number of rows, names of columns) -> column name -> array.
             name: for messages.
-            class_names: the word of each class, where labels have words.
+            class_names: the word of each class, if labels are words.
         """
         self.columns = {column.name: column for column in columns}
         self.num_rows = num_rows
@@ -45,7 +45,7 @@ class ComputedTable(Table):
             yield self.read(first, min(max_rows, self._num_rows - first), names)
 
     def read(self, first_row: int, num_rows: int, names: tuple[str, ...] | None = None) -> Chunk:
-        """Compute the rows from `first_row` on, alone."""
+        """Compute `num_rows` rows from `first_row` on."""
         return Chunk(first_row, self._compute(first_row, num_rows, tuple(self.columns) if names is None else names))
 
 
@@ -55,13 +55,13 @@ def has_rows(table: Table) -> bool:
 
 
 class _WithoutLabels(ChangedTable):
-    """Nodes of which none has a label, beside others whose labels are as `column` says."""
+    """Nodes without any label, concatenated with others whose labels are like `column`."""
 
     def __init__(self, table: Table, column: Column) -> None:
         super().__init__(table, {**table.columns, LABELS: column})
 
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
-        """Read, and put no labels of their kind in the place of none."""
+        """Yield chunks with "no label" values of the other parts' kind."""
         for chunk in self._table.chunks(max_rows, names):
             if LABELS in chunk.columns:
                 chunk.columns[LABELS] = _no_labels(self.columns[LABELS].dtype, chunk.num_rows)
@@ -75,7 +75,7 @@ def _no_labels(dtype: np.dtype, count: int) -> Any:
 
 
 def _with_labels_alike(parts: Sequence[Table]) -> list[Table]:
-    """Parts without any label agree with those that have some."""
+    """Give parts without any label the kind of labels of the other parts."""
     labels = next((part.columns[LABELS] for part in parts if LABELS in part.columns and not part.columns[LABELS].is_empty), None)
     if labels is None or labels.row_shape != () or labels.dtype.kind not in "Oif":
         return [*parts]
@@ -83,7 +83,8 @@ def _with_labels_alike(parts: Sequence[Table]) -> list[Table]:
 
 
 class ConcatenatedTable(Table):
-    """Part files of one table, one after the other. Parts without rows need not agree with others, nor parts without labels in those."""
+    """Part files of one table, one after the other. Columns of a part without rows need not agree with those of the others, nor need
+    the labels of a part without any label."""
 
     def __init__(self, parts: Sequence[Table], name: str) -> None:
         if any(part.columns != parts[0].columns for part in parts):
@@ -111,7 +112,7 @@ class ConcatenatedTable(Table):
 
     @property
     def expected_rows(self) -> int | None:
-        """About how many rows there are."""
+        """The estimated number of rows."""
         counts = [part.expected_rows for part in self._parts]
         return None if None in counts else sum(count for count in counts if count is not None)
 
@@ -129,7 +130,7 @@ class ConcatenatedTable(Table):
                 first += chunk.num_rows
 
     def where(self, row: int) -> str:
-        """Name the part and the place in it. Parts of unknown length are counted, which is slow and only done for a message."""
+        """Return the part and the place in it. Parts of unknown length are read to count their rows, so this is only used for messages."""
         for part in self._parts:
             count = part.num_rows
             if count is None:
@@ -141,7 +142,7 @@ class ConcatenatedTable(Table):
 
 
 class _Reader:
-    """The rest of a table, taken in pieces of any size that the current chunk still holds."""
+    """The rest of a table, taken in pieces of any size up to what the current chunk still has."""
 
     def __init__(self, chunks: Iterator[Chunk]) -> None:
         self._chunks, self._columns, self._used, self._size = chunks, {}, 0, 0
@@ -162,7 +163,7 @@ class _Reader:
 
 
 class JoinedTable(Table):
-    """Columns from several tables side by side; all must have the same number of rows."""
+    """Columns of several tables, joined; all must have the same number of rows."""
 
     def __init__(self, parts: Sequence[Table], name: str) -> None:
         self.name, self._parts = name, parts
@@ -177,7 +178,7 @@ class JoinedTable(Table):
 
     @property
     def expected_rows(self) -> int | None:
-        """About how many rows there are, by the first part that tells."""
+        """The estimated number of rows, by the first part that knows."""
         if self.num_rows is not None:
             return self.num_rows
         return next((count for part in self._parts if (count := part.expected_rows) is not None), None)
@@ -209,14 +210,14 @@ class JoinedTable(Table):
             first += count
 
     def where(self, row: int) -> str:
-        """Name the row of the first part."""
+        """Return where the row is in the first part."""
         return self._parts[0].where(row)
 
     def holding(self, column: str) -> Table:
-        """The part that has it."""
+        """The part that has the column."""
         return next((part.holding(column) for part in self._parts if column in part.columns), self)
 
 
 def join(tables: Sequence[Table], name: str) -> Table | None:
-    """Put tables side by side; None for none."""
+    """Join tables; None if there are none."""
     return JoinedTable(tables, name) if len(tables) > 1 else tables[0] if tables else None

@@ -1,7 +1,7 @@
-"""What numbers in columns of dates and times count, and from when.
+"""Units and origins of columns of dates and times.
 
-In: types of Arrow. Out: a `TimeUnit`, and the one that several columns are converted to: the finest, in which every value of the others is
-a whole number. Timestamps with a zone are instants; those without one are taken as UTC.
+In: Arrow types. Out: a `TimeUnit`, and the common unit of several columns: the finest, in which all values are integers. Timestamps with a
+time zone are instants; those without one are taken as UTC.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class TimeUnit:
         return f"{self.step} since {self.origin}" if self.origin else self.step
 
     def per(self, coarser: TimeUnit) -> int:
-        """Return how many of this make one of a coarser one."""
+        """Return how many of this unit make one of a coarser unit."""
         return _NANOSECONDS[coarser.step] // _NANOSECONDS[self.step]
 
 
 def unit_of(arrow_type: pa.DataType) -> TimeUnit | None:
-    """Return what a column counts; None where it holds no dates and times."""
+    """Return the unit of a column; None if it holds no dates or times."""
     if pa.types.is_date(arrow_type):
         return TimeUnit("days" if pa.types.is_date32(arrow_type) else "milliseconds", "1970-01-01")
     if pa.types.is_timestamp(arrow_type):
@@ -47,7 +47,7 @@ def unit_of(arrow_type: pa.DataType) -> TimeUnit | None:
 
 
 def finest(units: Sequence[TimeUnit | None]) -> TimeUnit | None:
-    """Return the unit in which all can be told; None where some tell no time, or from another origin."""
+    """Return the finest of the units; None if some are no times, or have different origins."""
     known = [unit for unit in units if unit is not None]
     if len(known) < len(units) or len({unit.origin for unit in known}) != 1:
         return None

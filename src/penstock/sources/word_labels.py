@@ -1,7 +1,7 @@
-"""Labels that are words: numbered in the order of the sorted words, so that the same words have the same numbers in any order of rows.
+"""Labels that are words: numbered in sorted order, so that the numbers do not depend on the order of rows.
 
-In: a node table whose `y` are strings. Out: the same table with `y` as int64, -1 where there is no word, and `class_names`. The words are
-collected in one reading of `y` before its first chunk is delivered; what is remembered of them is bounded.
+In: a node table whose `y` are strings. Out: the same table with `y` as int64, -1 if there is no word, and `class_names`. `y` is read
+once to collect the words before the first chunk is delivered; the memory for words is bounded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_CLASSES, MAX_BYTES = 1 << 16, 8 << 20
 
 
 class WordLabels(ChangedTable):
-    """A node table over one with words in `y`."""
+    """A node table with numbered labels, over one with words in `y`."""
 
     def __init__(self, table: Table) -> None:
         super().__init__(table, {**table.columns, LABELS: replace(table.columns[LABELS], dtype=np.dtype(np.int64))})
@@ -40,7 +40,7 @@ class WordLabels(ChangedTable):
         return tuple(sorted(word for word in known.to_pylist() if word))
 
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
-        """Read, and number the words."""
+        """Yield chunks with numbered words."""
         for chunk in self._table.chunks(max_rows, names):
             if LABELS in chunk.columns:
                 words, classes = pc.utf8_trim_whitespace(chunk.columns[LABELS]), pa.array(self.class_names, pa.string())

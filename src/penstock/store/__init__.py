@@ -1,6 +1,6 @@
 """Graphs on disk: the format, the writer that builds it in bounded memory, and the store that is opened.
 
-What writes and checks is loaded on first use: opening a store needs none of it.
+The modules that write and check stores are imported on first use: opening a store does not need them.
 """
 
 import importlib

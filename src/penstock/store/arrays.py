@@ -22,7 +22,7 @@ from penstock.store.files import MappedPages, WriteBehind, as_bytes, forget_page
 from penstock.store.format import BLOCK_BYTES, DATA_OFFSET, DTYPES, ArraySpec, npy_header, row_bytes
 
 NO_SECOND_NAME = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-"""Errors of file systems that give this file none: two of them, someone else's file, too many names, none at all."""
+"""Errors when a file cannot get a second name: other file system, other owner, too many names, or hard links not supported."""
 
 
 class ArrayWriter:
@@ -30,7 +30,7 @@ class ArrayWriter:
 
     Args:
         root: folder of the store.
-        file: path within it; folders are made.
+        file: path within it; missing folders are made.
         dtype: logical dtype; rows are given in its storage dtype.
         row_shape: shape of one row.
     """
@@ -66,7 +66,7 @@ class ArrayWriter:
             self._write_piece(buffer[start : start + (1 << 20)])
 
     def _write_piece(self, buffer: memoryview) -> None:
-        """Checksum and write a piece while it is in the processor's cache."""
+        """Checksum and write a piece while it is still in the processor's cache."""
         write_at(self._descriptor, buffer, self._position)
         self._position += len(buffer)
         self._write_behind.wrote(len(buffer))
@@ -111,8 +111,8 @@ class ArrayFile:
 
     Args:
         spec: what the manifest says.
-        folder: descriptor of the store's folder: a store replaced meanwhile is noticed, not mixed up.
-        store: how to call the store in messages.
+        folder: descriptor of the store's folder, so that files of a store that replaced this one are never opened instead.
+        store: path of the store, for messages.
     """
 
     def __init__(self, spec: ArraySpec, folder: int, store: object) -> None:
@@ -120,7 +120,7 @@ class ArrayFile:
 
     @contextmanager
     def _open(self, verb: str = "read") -> Iterator[int]:
-        """A descriptor; what the system complains of within is said of the file."""
+        """Yield a descriptor of the file; OSError within the block becomes an error that names the file."""
         try:
             descriptor = open_file(self.spec.file, dir_fd=self._folder)
             try:
@@ -132,7 +132,7 @@ class ArrayFile:
             raise CorruptStoreError(message) from None
         except IsADirectoryError:
             raise CorruptStoreError(f"{self._store}: {self.spec.file} is a folder: the store is damaged; {MAKE_AGAIN}") from None
-        except ValueError:  # of a map
+        except ValueError:  # raised by mmap
             raise CorruptStoreError(f"{self._store}: {self.spec.file} is shorter than the manifest says; {MAKE_AGAIN}") from None
         except OSError as error:
             raise StoreError(f"{self._store}: cannot {verb} {self.spec.file}: {reason_of(error)}") from None
@@ -155,7 +155,7 @@ class ArrayFile:
             )
 
     def link(self, path: Path) -> bool:
-        """Give the file a second name; False where the file system has none such, or they would lie on two."""
+        """Give the file a second name (a hard link); returns False if the file system does not allow it, or the path is on another one."""
         with self._open("link"):
             try:
                 os.link(self.spec.file, path, src_dir_fd=self._folder)
@@ -175,7 +175,7 @@ class ArrayFile:
         return np.ndarray(self.spec.shape, dtype=self.spec.storage_dtype, buffer=pages, offset=DATA_OFFSET)
 
     def read(self, first_row: int, num_rows: int) -> np.ndarray:
-        """Read rows without mapping them, nor leaving them in the page cache.
+        """Read rows without mapping them, and without leaving them in the page cache.
 
         Args:
             first_row, num_rows: within the array.
@@ -195,7 +195,7 @@ class ArrayFile:
         return rows
 
     def blocks(self, max_bytes: int) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield (number of the first row, rows) in order, of at most so many bytes but one row at least."""
+        """Yield (number of the first row, rows) in order, in blocks of at most `max_bytes`, but at least one row."""
         num_rows = max(1, max_bytes // max(1, self.spec.row_bytes))
         for first in range(0, self.spec.shape[0], num_rows):
             yield first, self.read(first, min(num_rows, self.spec.shape[0] - first))

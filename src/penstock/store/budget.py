@@ -1,7 +1,7 @@
-"""The declared memory of an ingestion: a bound for the whole process, and what each part of the work may take of it.
+"""The declared memory of an ingestion: a bound for the whole process, and the share of each part of the work.
 
-In: the bound, and what the process holds already. Out: shares, or a refusal with the sum written out. Invariant: the shares and the
-baseline add up to no more than the bound.
+In: the bound, and the memory that the process holds already. Out: shares, or a refusal with the sum written out. Invariant: the shares and
+the baseline add up to no more than the bound.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from penstock.store.process_memory import free_in_container
 
 MIB = 1 << 20
 RESERVE_BYTES = 64 * MIB
-"""Beside the shares: compiled kernels, the allocator's slack, the Parquet and CSV readers' own state."""
+"""Reserve beside the shares, for compiled kernels, the allocator's slack, and the state of the Parquet and CSV readers."""
 MIN_WORK_BYTES = 24 * MIB
 MAX_CHUNK_BYTES = 16 * MIB
 STREAM_CHUNKS = 8
-"""How many chunks are in memory while a table streams: one being read (twice, inside the reader), one waiting, one in work with its
+"""Chunks in memory while a table is streamed: one being read (which the reader holds twice), one waiting, and one at work with its
 converted and its sorted copy."""
 LEAST_BYTES = RESERVE_BYTES + STREAM_CHUNKS * MIB + MIN_WORK_BYTES
-"""What an ingestion takes beside what is held already."""
+"""The least that an ingestion takes beside the baseline."""
 TORCH_BYTES = 320 * MIB
-"""What torch, PyG and the smallest work with them take: 325 MiB of a training of 2,000 nodes, 260 of them once they are loaded."""
+"""Memory of torch, PyG and the smallest work with them: training on 2,000 nodes takes 325 MiB, 260 of them for loading the libraries."""
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 
@@ -47,14 +47,14 @@ def format_bytes(count: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What an ingestion may hold.
+    """Memory that an ingestion may hold.
 
     Attributes:
         bound_bytes: for the whole process.
         baseline_bytes: resident before the work begins: interpreter, libraries, the user's own data.
-        chunk_bytes: of one chunk of a table.
-        work_bytes: for degrees, lists in the making and look-up tables, beside the streaming chunks.
-        readers_bytes: what readers of wide tables hold of each column.
+        chunk_bytes: size of one chunk of a table.
+        work_bytes: for degrees, unfinished lists and look-up tables, beside the streamed chunks.
+        readers_bytes: what readers of wide tables hold for their columns.
     """
 
     bound_bytes: int
@@ -65,11 +65,11 @@ class Budget:
 
     @property
     def stream_bytes(self) -> int:
-        """For the chunks of a table that streams."""
+        """Memory for the chunks of a table while it is streamed."""
         return STREAM_CHUNKS * self.chunk_bytes
 
     def describe(self) -> str:
-        """Write out the bound, and how it is shared out."""
+        """Describe the bound and how it is divided."""
         parts = [
             f"{format_bytes(self.baseline_bytes)} held at the start",
             f"{format_bytes(RESERVE_BYTES)} reserve",
@@ -81,17 +81,20 @@ class Budget:
 
 
 def default_bound(baseline_bytes: int, free_bytes: int, file_bytes: int, readers_bytes: int = 0) -> int:
-    """The bound where none is declared: half of what is free beside the pages of files that are held, which count as free; where that is
-    too little, as much as it takes, of all that is free."""
+    """Return the bound if none is declared: half of the free memory, not counting pages of files that this process holds (the system counts
+    them as free); if that is too little, what an ingestion needs, as far as it is free."""
     left_bytes = max(0, free_bytes - file_bytes)
     return baseline_bytes + min(free_bytes, max(left_bytes // 2, LEAST_BYTES + readers_bytes))
 
 
 def plan_budget(bound_bytes: int, baseline_bytes: int, readers_bytes: int = 0, left_bytes: int | None = None) -> Budget:
-    """Divide a bound; `left_bytes`: of which it was made, where none was declared.
+    """Divide a bound.
 
+    Args:
+        bound_bytes, baseline_bytes, readers_bytes: see `Budget`.
+        left_bytes: the free memory from which a default bound was derived, for the message; None if the bound was declared.
     Raises:
-        BudgetError: too small; the message has the sum.
+        BudgetError: the bound is too small; the message shows the sum.
     """
     free_bytes = bound_bytes - baseline_bytes - RESERVE_BYTES - readers_bytes
     chunk_bytes = min(MAX_CHUNK_BYTES, free_bytes // (3 * STREAM_CHUNKS), (free_bytes - MIN_WORK_BYTES) // STREAM_CHUNKS)
@@ -117,10 +120,10 @@ def plan_budget(bound_bytes: int, baseline_bytes: int, readers_bytes: int = 0, l
 
 
 def require_room(num_bytes: int, what: str, advice: str) -> None:
-    """Raise BudgetError where the container around this process would kill it for so many bytes more.
+    """Raise BudgetError if the container around this process has less than `num_bytes` left, and would kill it.
 
     Args:
-        what: takes them. advice: what to do instead.
+        what: what needs the memory. advice: what the user can do instead.
     """
     left = free_in_container()
     if left is not None and num_bytes > left:

@@ -1,8 +1,8 @@
-"""A store that is there gets more arrays, or loses some: under its lock, new files beside the old, the manifest renamed at the end.
+"""Adding arrays to an existing store, or removing some: under its lock; new files beside the old ones; the manifest is renamed at the end.
 
-In: a store. Out: the same store with another manifest. Invariants: no file that the manifest names is ever touched, so that the store is
-the old one until the rename and the new one from then on, whatever is killed when; files that were made here and that no manifest names
-are removed by whoever changes the store next. Stores that are open stay what they were.
+In: a store. Out: the same store with another manifest. Invariants: no file that the manifest names is ever modified, so the store is the
+old one until the rename and the new one afterwards, even if the process is killed; files that were made here but that no manifest names are
+removed by the next change of the store. Open `Store` objects do not change.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from penstock.store.writer import OF_CHANGES, PARTIAL, WriterLock, write_manifes
 
 
 class StoreChange:
-    """A store about to be changed; a context manager that takes the lock and leaves no litter.
+    """A change of a store; a context manager that takes the lock and leaves no unused files behind.
 
     Args:
         path: of the store.
     Attributes:
         store: as it is before the change.
-        scratch: for files that nobody keeps.
+        scratch: for temporary files.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -39,7 +39,7 @@ class StoreChange:
         with explained(self.store.path, "change"):
             self._lock.acquire()
             try:
-                self.store = Store(self.store.path)  # it may have been replaced while we had no lock
+                self.store = Store(self.store.path)  # opened again: it may have been replaced before the lock was taken
                 self._remove_litter(self.store.manifest)
             except BaseException:
                 self._lock.release()
@@ -47,7 +47,7 @@ class StoreChange:
         return self
 
     def array(self, stem: str, dtype: str, row_shape: tuple[int, ...] = ()) -> ArrayWriter:
-        """Begin an array: `<stem>.npy`, or where the manifest names that, `<stem>-2.npy` and so on."""
+        """Begin an array: `<stem>.npy`, or, if the manifest names that already, `<stem>-2.npy` and so on."""
         taken, number = _named(self.store.manifest), 1
         while (file := f"{stem}{'' if number == 1 else f'-{number}'}.npy") in taken:
             number += 1
@@ -55,7 +55,7 @@ class StoreChange:
         return self._open_arrays[-1]
 
     def commit(self, manifest: Manifest) -> None:
-        """Make all files last, put the manifest in its place, remove what it does not name any more."""
+        """Sync all files to disk, rename the manifest into place, and remove files that it no longer names."""
         root = self.store.path
         for folder in {(root / spec.file).parent for spec in manifest.all_arrays()}:
             sync_folder(folder)
@@ -65,11 +65,11 @@ class StoreChange:
         self._remove_litter(manifest)
 
     def _remove_litter(self, manifest: Manifest) -> None:
-        """Remove what killed changes left. Only the holder of the lock comes here, so nobody is writing it."""
+        """Remove files left by killed changes. The caller holds the lock, so nobody is writing them."""
         root, named = self.store.path, _named(manifest)
         (root / PARTIAL).unlink(missing_ok=True)
         for path in sorted(root.glob("nodes/*/*.npy")):
-            is_here = path.parent.resolve().is_relative_to(root.resolve())  # and not where a link leads
+            is_here = path.parent.resolve().is_relative_to(root.resolve())  # not in a folder that a link leads to
             if is_here and OF_CHANGES.fullmatch(path.name) and path.relative_to(root).as_posix() not in named:
                 path.unlink()
 

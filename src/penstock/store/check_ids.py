@@ -1,7 +1,7 @@
 """Checking the table that finds nodes by the user's ids.
 
-A row can only be in the cell of its own id's hash. So if every entry is in its cell, no cell has a row twice, and there are as many
-entries as nodes, then every node is there once; and ids are distinct if they are within each cell.
+A row belongs into the cell of its id's hash. So if every entry is in its cell, no cell has a row twice, and there are as many entries as
+nodes, then every node occurs exactly once; and all ids are distinct if those within each cell are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BLOCK_CELLS = 1 << 18
 
 
 def check_id_table(entry: IdEntry, arrays: dict[str, np.ndarray]) -> str | None:
-    """Return what is wrong with a table whose values are in range, or None."""
+    """Return a description of what is wrong with a table whose values are in range, or None."""
     cells, rows = arrays["id_cells"], arrays["id_rows"]
     for first_cell in range(0, cells.size, BLOCK_CELLS):
         ends = cells[first_cell : first_cell + BLOCK_CELLS]

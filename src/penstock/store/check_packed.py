@@ -1,7 +1,8 @@
-"""Whether a packed copy says what the field says.
+"""Checking that a packed copy has the same rows as the field.
 
-In: a store, and a node type with a packed copy whose arrays are whole by themselves. Out: findings. Each array is read once, in blocks;
-held are 13 bytes a node, 17 from 2**31 nodes on. Rows are compared by weighted sums of 64 bits: a change of one word is always seen.
+In: a store, and a node type with a packed copy whose arrays passed their own checks. Out: findings. Each array is read once, in blocks;
+this takes 13 bytes per node in memory, or 17 from 2**31 nodes on. Rows are compared by weighted 64-bit sums, which always detect a change
+of a single word.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def check_packed(store: Store, entry: NodeEntry) -> Iterator[tuple[str, str]]:
 
 
 def _sums(store: Store, spec: ArraySpec) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (first row, uint64[n]): the sums of rows, block by block."""
+    """Yield (first row, uint64[n]): the weighted sums of the rows, block by block."""
     num_words = -(-spec.row_bytes // 8)
     weights = rng.random_words(rng.derive_key(0, 0, rng.PRESAMPLE), 0, num_words, _STREAM)
     odd = (weights[:, 0].astype(np.uint64) << np.uint64(32)) | weights[:, 1].astype(np.uint64) | np.uint64(1)

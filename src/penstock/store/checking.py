@@ -1,7 +1,7 @@
-"""Checking a store: that it is whole (quick), and that every byte and every invariant holds (deep).
+"""Checking a store: quickly, that it is complete; deeply, that all checksums and invariants hold.
 
-In: a path. Out: a report with all findings. Deep reads each array once, in blocks, in bounded memory: a checksum that does not match
-names the file and the range of bytes; values that break a rule name the row.
+In: a path. Out: a report with all findings. A deep check reads each array once, in blocks, in bounded memory; a checksum that does not
+match is reported with the file and the range of bytes, a value that breaks a rule with its row.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Finding:
 
 @dataclass(slots=True, kw_only=True)
 class CheckReport:
-    """What a check found.
+    """Result of a check.
 
     Attributes:
         path: the store.
         is_deep: whether contents were read.
-        findings: empty where all is well.
-        num_arrays, num_bytes, seconds: how much was looked at, and how long that took.
+        findings: empty if nothing is wrong.
+        num_arrays, num_bytes, seconds: how much was checked, and how long that took.
     """
 
     path: str
@@ -85,7 +85,7 @@ class Bounds:
         self._low, self._high = low, high
 
     def feed(self, first_row: int, rows: np.ndarray) -> str | None:
-        """Return what is wrong with these rows; block by block."""
+        """Return what is wrong with the next block of rows, or None."""
         bad = rows < self._low if self._high is None else (rows < self._low) | (rows > self._high)
         if not bad.any():
             return None
@@ -94,14 +94,14 @@ class Bounds:
 
 
 class Ascending:
-    """Values ascend, strictly or not; the first and the last are known or not."""
+    """A rule: values ascend, strictly or not; the first and last value may be prescribed."""
 
     def __init__(self, num_rows: int, *, is_strict: bool = False, first: int | None = None, last: int | None = None) -> None:
         self._num_rows, self._is_strict, self._first, self._last = num_rows, is_strict, first, last
         self._before: Any = None
 
     def feed(self, first_row: int, rows: np.ndarray) -> str | None:
-        """Likewise."""
+        """Return what is wrong with the next block of rows, or None."""
         if first_row == 0 and self._first is not None and rows[0] != self._first:
             return f"row 0 is {rows[0]}, not {self._first}"
         if first_row + len(rows) == self._num_rows and self._last is not None and rows[-1] != self._last:
@@ -125,9 +125,9 @@ def check(path: str | os.PathLike[str], *, deep: bool = False, progress: Progres
     Args:
         path: the folder.
         deep: read everything: checksums and invariants.
-        progress: told of the bytes read.
+        progress: receives the bytes read.
     Raises:
-        NotAStoreError, FormatVersionError: there is no store here that could be checked.
+        NotAStoreError, FormatVersionError: there is no store, or none that this version can check.
     """
     report = CheckReport(path=os.fspath(path), is_deep=deep)
     start = time.perf_counter()
@@ -153,7 +153,7 @@ def check(path: str | os.PathLike[str], *, deep: bool = False, progress: Progres
 
 
 class Holder(Protocol):
-    """Whatever has arrays: a store, or a part of one."""
+    """An object with arrays: a store, or a part of a partition."""
 
     @property
     def path(self) -> Path: ...  # noqa: D102
@@ -162,18 +162,18 @@ class Holder(Protocol):
 
 
 def has_shape(store: Holder, spec: ArraySpec, report: CheckReport) -> bool:
-    """Whether an array is as long as its manifest says; if not, the report says so."""
+    """Whether size and header of an array agree with the manifest; if not, a finding is added to the report."""
     try:
         store.array_file(spec).check_shape()
     except StoreError as error:
-        message = str(error).removeprefix(f"{store.path}: ").removeprefix(f"{spec.file} ")  # a finding names them itself
+        message = str(error).removeprefix(f"{store.path}: ").removeprefix(f"{spec.file} ")  # the finding names both anyway
         report.findings.append(Finding(spec.file, message))
         return False
     return True
 
 
 def _check_ends(store: Store, sound: set[str]) -> Iterator[Finding]:
-    """The ends of every indptr, which tell whether it belongs to its indices."""
+    """Check the first and last value of every indptr, which show whether it belongs to its indices."""
     for entry in store.manifest.edges.values():
         if entry.indptr.file not in sound:
             continue
@@ -184,7 +184,7 @@ def _check_ends(store: Store, sound: set[str]) -> Iterator[Finding]:
 
 
 def _rules(manifest: Manifest) -> dict[str, list[Rule]]:
-    """What must hold for the values of each file."""
+    """Return the rules for the values of each file."""
     rules: dict[str, list[Rule]] = {}
     for node in manifest.nodes.values():
         for spec in node.fields.values():
@@ -210,7 +210,7 @@ def _rules(manifest: Manifest) -> dict[str, list[Rule]]:
 
 
 def check_contents(store: Holder, spec: ArraySpec, rules: list[Rule], progress: Progress) -> Iterator[Finding]:
-    """Read one array: a checksum per block, and the rules about its values (the first offence of each)."""
+    """Read one array; yield blocks whose checksum does not match, and the first violation of each rule about its values."""
     open_rules = list(rules)
     checksum, block, position = xxhash.xxh3_64(), 0, 0
     for first_row, rows in store.array_file(spec).blocks(PIECE_BYTES):
@@ -234,7 +234,7 @@ def check_contents(store: Holder, spec: ArraySpec, rules: list[Rule], progress: 
 
 
 def _check_relations(store: Store) -> Iterator[Finding]:
-    """What must hold between arrays; only looked at where each is sound by itself."""
+    """Check rules between arrays, for arrays that passed their own checks."""
     for name, node in store.manifest.nodes.items():
         for split, parts in node.splits.items():
             for (one, spec), (other, others) in combinations(parts.items(), 2):

@@ -1,4 +1,4 @@
-"""Memory of a device: what there is, what is left, and what torch holds of it.
+"""Memory of a device: its size, what is free, and what torch holds.
 
 In: a device from `tensor_device`. Out: bytes. Under Triton's interpreter the device's memory is that of the host.
 """
@@ -21,9 +21,9 @@ class DeviceMemory:
     """Bytes of a device.
 
     Attributes:
-        total: that it has.
-        free: that nobody has taken.
-        held: by torch in this process; it keeps what its tensors once needed at the same time, so the peak of a training step is in it.
+        total: size of the memory.
+        free: not allocated by anybody.
+        held: by torch in this process; torch keeps what its tensors needed at their peak, so it includes the peak of a training step.
     """
 
     total: int
@@ -32,7 +32,7 @@ class DeviceMemory:
 
 
 def look_at_device_memory(device: torch.device) -> DeviceMemory:
-    """Look, without waiting for the device."""
+    """Query the memory of a device, without waiting for the device."""
     if device.type == "cpu":
         return DeviceMemory(psutil.virtual_memory().total, free_bytes(), 0)
     import torch
@@ -42,7 +42,7 @@ def look_at_device_memory(device: torch.device) -> DeviceMemory:
 
 
 def settle(device: torch.device) -> None:
-    """Wait until a device has done all that was asked of it on any stream; the interpreter has."""
+    """Wait until a device has finished all work on all streams; the interpreter always has."""
     if device.type == "cuda":
         import torch
 
@@ -50,7 +50,7 @@ def settle(device: torch.device) -> None:
 
 
 def peak_device_bytes(device: torch.device) -> int:
-    """Return the most that tensors of this process ever took of a device; 0 for the CPU."""
+    """Return the peak bytes of this process's tensors on a device; 0 for the CPU."""
     if device.type == "cpu":
         return 0
     import torch

@@ -1,7 +1,7 @@
-"""Writing and reading whole buffers, and making what was written last: thin covers over the system calls that Python leaves raw.
+"""Reading and writing whole buffers, syncing, locking: thin wrappers over system calls.
 
-Invariant: written pages are pushed to the disk as they come (`WriteBehind`), so that at most two windows of them are dirty: a bound on
-memory that counts the page cache (a container's) then never waits for a flood of them, and the final flush is short.
+Invariant: written pages are sent to the disk continuously (`WriteBehind`), so that at most two windows of them are dirty: a process whose
+memory limit counts the page cache (a container) never waits for many dirty pages at once, and the final flush is short.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class MappedPages(mmap.mmap):
-    """A map that knows its file, for whoever wants to read rows of it in another way.
+    """A memory map that knows its file, so that its rows can also be read in other ways.
 
     Attributes:
         path: of the file.
         inode: (device, number).
-        written_ns: when it was last written to, as of the mapping.
-        is_moved: its pages were copied into memory where they lie, or are being so, or must not be (see `huge_pages`).
+        written_ns: modification time of the file when it was mapped.
+        is_moved: its pages were replaced by huge pages, or are being replaced, or must not be (see `huge_pages`).
     """
 
     path: Path
@@ -46,7 +46,7 @@ class MappedPages(mmap.mmap):
 
 
 def open_file(name: str, flags: int = os.O_RDONLY, *, dir_fd: int) -> int:
-    """Open a file that was named by somebody else: a pipe or a device of that name would be waited for, or read without an end."""
+    """Open a file whose name comes from elsewhere; refuses pipes and devices, which may block or never end."""
     descriptor = os.open(name, flags | os.O_NONBLOCK, dir_fd=dir_fd)
     kind = os.fstat(descriptor).st_mode
     if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
@@ -56,7 +56,7 @@ def open_file(name: str, flags: int = os.O_RDONLY, *, dir_fd: int) -> int:
 
 
 def memory_of(array: np.ndarray) -> Any:
-    """Return what the memory of an array belongs to, for instance a map; None where NumPy has it."""
+    """Return the object that owns the memory of an array, for instance a map; None if NumPy owns it."""
     owner: Any = array
     while isinstance(owner, np.ndarray | memoryview):
         owner = owner.obj if isinstance(owner, memoryview) else owner.base
@@ -76,7 +76,7 @@ def write_at(descriptor: int, buffer: memoryview, offset: int) -> None:
 
 
 def read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
-    """Fill the buffer from an offset of a file; returns the bytes read, fewer only at the end of the file."""
+    """Fill the buffer from an offset of a file; returns the bytes read, which are fewer only at the end of the file."""
     done = 0
     while done < len(buffer):
         count = os.preadv(descriptor, [buffer[done:]], offset + done)
@@ -87,18 +87,18 @@ def read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
 
 
 def forget_pages(descriptor: int, offset: int, length: int) -> None:
-    """Tell the system that these pages of a file will not be read again soon."""
+    """Tell the system that these pages of a file will not be needed again soon."""
     os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_DONTNEED)
 
 
 class WriteBehind:
-    """Start writing a file to disk with every window that fills, and wait for the window before."""
+    """For each window of bytes written: start writing it to disk, and wait for the window before."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor, self._pending_bytes = descriptor, 0
 
     def wrote(self, length: int) -> None:
-        """Note that so many bytes were written, anywhere in the file."""
+        """Note that `length` bytes were written, anywhere in the file."""
         self._pending_bytes += length
         if self._pending_bytes >= WINDOW_BYTES:
             self._pending_bytes = 0
@@ -107,7 +107,7 @@ class WriteBehind:
 
 
 class ScratchFile:
-    """A file without a name, so that nothing of it outlives the process: rows written and read at offsets in bytes."""
+    """A file without a name, which does not outlive the process; rows are written and read at byte offsets."""
 
     def __init__(self, folder: Path) -> None:
         self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - whoever made it closes it
@@ -120,7 +120,7 @@ class ScratchFile:
             self._write_behind.wrote(rows.nbytes)
 
     def read(self, rows: np.ndarray, offset: int, *, forget: bool = False) -> np.ndarray:
-        """Fill all rows from an offset, and forget the pages where this is their last use. Returns the rows."""
+        """Fill `rows` from an offset, and return them. `forget`: drop the pages from the page cache, as they are not needed again."""
         if rows.size:
             read_at(self._file.fileno(), as_bytes(rows), offset)
             if forget:
@@ -128,19 +128,19 @@ class ScratchFile:
         return rows
 
     def as_stream(self) -> IO[bytes]:
-        """Return the file for whoever reads and writes streams."""
+        """Return the file as a Python stream."""
         return self._file
 
     def close(self) -> None:
-        """Give the disk space back."""
+        """Close the file, which frees its disk space."""
         self._file.close()
 
 
 class Scratch:
-    """A maker of scratch files, which closes those that are still open at the end.
+    """Makes scratch files, and closes those that are still open at the end.
 
     Args:
-        folder: on the disk that shall take them.
+        folder: on the disk that stores them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -159,7 +159,7 @@ class Scratch:
 
 
 def lock_file(descriptor: int) -> None:
-    """Take the lock of an open file, which is gone with it; raises BlockingIOError where another process has it."""
+    """Lock an open file, until it is closed; raises BlockingIOError if another process holds the lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -169,8 +169,8 @@ def lock_file(descriptor: int) -> None:
 
 
 def open_locked(path: Path) -> int:
-    """Make a file, and its folder, and take its lock: a descriptor, with which the lock is gone. As of `lock_file`; nothing is written
-    where a link leads. Who has the lock may remove the file: the one that is there is taken."""
+    """Make a file, and its folder, and lock it; returns a descriptor that holds the lock until it is closed. Raises as `lock_file`;
+    symbolic links are not followed. A holder of the lock may have removed the file meanwhile: then the file that is there now is locked."""
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
@@ -186,7 +186,7 @@ def open_locked(path: Path) -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder last."""
+    """Sync a folder, so that the names in it survive a crash."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -195,7 +195,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Swap two paths in one step; False where the file system cannot."""
+    """Swap two paths atomically; returns False if the file system cannot."""
     if not hasattr(_libc, "renameat2"):
         return False
     status = _libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
@@ -209,7 +209,7 @@ def exchange(one: Path, other: Path) -> bool:
 
 @contextmanager
 def explained(path: Path, verb: str) -> Iterator[None]:
-    """Turn the system's complaints about a disk into one line that says what to do."""
+    """Turn the system's errors about a path into StoreError with one line that says what to do."""
     try:
         yield
     except StoreError:

@@ -1,4 +1,4 @@
-"""What tells arrays apart without reading all of them."""
+"""A fingerprint that distinguishes arrays without reading all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _NUM_RUNS = 128
 
 
 def fingerprint(array: np.ndarray | Elements) -> str:
-    """Return 16 hex digits over the shape and up to 65,536 elements of an array, in 128 runs spread over it: few pages of a mapped file."""
+    """Return 16 hex digits computed from the shape and up to 65,536 elements, in 128 runs spread over the array: few pages of a mapped
+    file."""
     flat = array.reshape(-1) if isinstance(array, np.ndarray) else array
     state = xxhash.xxh3_64(f"{array.dtype}{array.shape}".encode())
     length = _FINGERPRINT_ELEMENTS // _NUM_RUNS

@@ -1,8 +1,8 @@
 """The format of a store on disk: names, versions, dtypes and the header of its arrays.
 
 In: dtypes and shapes. Out: bytes and file names. Invariant: the header of an array is a pure function of dtype and shape, so a reader
-compares it whole instead of parsing it. Every array is an `.npy` whose data begin at byte 4096 (the format allows the padding): at
-once `np.load(mmap_mode="r")` for anybody and ready for direct I/O.
+compares it as a whole instead of parsing it. Every array is an `.npy` whose data begin at byte 4096 (the format allows the padding):
+`np.load(mmap_mode="r")` reads it, and it is aligned for direct I/O.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 DATA_OFFSET = 4096
 BLOCK_BYTES = 1 << 26
-"""Each 64 MiB of an array's data have a checksum of their own (XXH3-64), so that damage is found by position."""
+"""Each 64 MiB of an array's data have their own checksum (XXH3-64), so that damage can be located."""
 
 BFLOAT16 = "bfloat16"
 DTYPES = {
@@ -45,7 +45,7 @@ class ArraySpec:
         dtype: logical dtype, a key of `DTYPES`.
         shape: rows first.
         checksums: XXH3-64 of each `BLOCK_BYTES` of the data, as 16 hex digits.
-        properties: facts about the values: `num_classes` of labels and their `class_names` where they were words, `is_ascending` of times,
+        properties: facts about the values: `num_classes` of labels and their `class_names` if they were words, `is_ascending` of times,
             `unit` of dates and times ("seconds since 1970-01-01"), how features were `aggregated` (see `penstock.aggregate`).
     """
 
@@ -72,7 +72,7 @@ class ArraySpec:
 
 
 def row_bytes(dtype: np.dtype, row_shape: tuple[int, ...]) -> int:
-    """Return the bytes of one row; Python integers do not overflow, whatever a damaged manifest says."""
+    """Return the bytes of one row, as a Python integer: the shape in a damaged manifest cannot make it overflow."""
     total = int(dtype.itemsize)
     for length in row_shape:
         total *= int(length)
@@ -93,12 +93,12 @@ def folder_of_nodes(node_type: str) -> str:
 
 
 def folder_of_edges(edge_type: EdgeType) -> str:
-    """Return the folder of an edge type within the store; `__` stands between the parts and nowhere else."""
+    """Return the folder of an edge type within the store; `__` separates its parts and occurs nowhere else."""
     return "edges/" + "__".join(re.sub("^_|_$|(?<=_)_", "%5F", file_name(part)) for part in edge_type)
 
 
 def file_name(name: str) -> str:
-    """Turn the name of a type, field or split into a file name; unusual characters are percent-encoded, as in addresses."""
+    """Turn the name of a type, field or split into a file name; unusual characters are percent-encoded, as in URLs."""
     if not name or len(name) > 80:
         raise InputError(f"names of types, fields and splits have 1 to 80 characters, got {len(name)}: {name[:100]!r}")
     try:

@@ -1,9 +1,10 @@
-"""Maps of files that are read at random, moved into huge pages of memory where they lie.
+"""Maps of files that are read at random are replaced by huge pages of memory, at the same address.
 
-In: a map of ours. Out: the same array at the same address with the same bytes, in pages of 2 MiB. Why: a map of a file has pages of 4 KiB,
-and a read at random then misses the TLB too, which on a virtual machine costs more than the read itself.
-How: a piece is copied into fresh huge pages, and `mremap` puts them in the place of the file's pages. Whoever reads meanwhile waits for
-that call at most, and sees the same bytes before and after. The memory is no longer the page cache's to drop: for maps that fit easily.
+In: a `MappedPages` array. Out: the same array at the same address with the same bytes, in pages of 2 MiB. Why: a mapped file has pages of
+4 KiB, so a random read misses the TLB as well, which on a virtual machine costs more than the read itself.
+How: a piece is copied into fresh huge pages, and `mremap` puts these in place of the file's pages. A thread that reads at that moment waits
+for this call at most, and sees the same bytes before and after. The system cannot drop this memory as it can the page cache, so this is for
+maps that fit easily.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from penstock.threads import Guard
 HUGE = 2 << 20
 PIECE = 16 * HUGE
 LEAST_BYTES = 4 * HUGE
-"""Of an array that is moved: smaller ones fit the TLB as they are."""
+"""Smallest array that is moved; the TLB covers smaller ones anyway."""
 _ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _PRIVATE = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
 _MOVE_AND_REPLACE = 1 | 2  # MREMAP_MAYMOVE | MREMAP_FIXED
@@ -41,7 +42,7 @@ if sys.platform == "linux":
 
 
 def are_available() -> bool:
-    """Whether this system gives huge pages to who asks for them."""
+    """Whether this system grants huge pages on request."""
     try:
         return sys.platform == "linux" and "[never]" not in _ENABLED.read_text()
     except OSError:
@@ -49,14 +50,15 @@ def are_available() -> bool:
 
 
 def can_move(array: np.ndarray) -> bool:
-    """Whether an array is a map of ours that is large enough and was not moved before."""
+    """Whether an array is a `MappedPages` map that is large enough and was not moved before."""
     return isinstance(array.base, MappedPages) and not array.base.is_moved and array.nbytes >= LEAST_BYTES
 
 
 def move_to_huge_pages(array: np.ndarray, is_wanted: Callable[[], bool] = lambda: True) -> int:
     """Move an array for which `can_move` holds, piece by piece as long as `is_wanted`. Returns the bytes moved.
 
-    Safe beside threads that read the array; it is moved once, whoever asks. A system that refuses is let be: the rest stays a map.
+    Safe while other threads read the array. An array is moved once, no matter how often that is asked. If the system refuses, the rest
+    stays a map.
     """
     pages = array.base
     assert isinstance(pages, MappedPages)
@@ -80,8 +82,8 @@ class OwnPages(mmap.mmap):
 
 
 def own_pages(num_bytes: int, *, are_huge: bool = True) -> np.ndarray:
-    """uint8[num_bytes], zeros, on pages of its own, of 2 MiB where the system has them and they are wanted; at least one byte. A page takes
-    memory once it is written to."""
+    """Return uint8[num_bytes], zeros, on pages of its own: of 2 MiB if `are_huge` and the system has them. Allocates at least one byte; a
+    page takes memory once it is written to."""
     pages = OwnPages(-1, num_bytes, flags=_PRIVATE)
     with suppress(OSError, AttributeError):
         pages.madvise(mmap.MADV_HUGEPAGE if are_huge else mmap.MADV_NOHUGEPAGE)
@@ -89,7 +91,7 @@ def own_pages(num_bytes: int, *, are_huge: bool = True) -> np.ndarray:
 
 
 def copy_to_own_pages(array: np.ndarray) -> np.ndarray:
-    """A C-contiguous copy of an array: read at random it misses the TLB less, and a driver registers it whatever lies beside it."""
+    """Return a C-contiguous copy of an array on its own pages: random reads miss the TLB less, and a driver can register it."""
     if array.nbytes == 0:
         return np.array(array, order="C")
     copy = own_pages(array.nbytes).view(array.dtype).reshape(array.shape)
@@ -98,14 +100,14 @@ def copy_to_own_pages(array: np.ndarray) -> np.ndarray:
 
 
 def keep_in_place(array: np.ndarray) -> None:
-    """Move the pages of an array no more, and wait for who is about it: for whoever tells them to a driver."""
+    """Exclude an array from being moved, and wait if it is being moved: for callers that give its pages to a driver."""
     if isinstance(pages := memory_of(array), MappedPages):
         with _one_at_a_time.lock:
             pages.is_moved = True
 
 
 def _replace(address: int, length: int) -> bool:
-    """Put huge pages with the same bytes in the place of some pages; both ends are multiples of a huge page."""
+    """Replace pages by huge pages with the same bytes; `address` and `length` are multiples of a huge page."""
     block_bytes = length + HUGE
     block = _libc.mmap(None, block_bytes, mmap.PROT_READ | mmap.PROT_WRITE, _PRIVATE, -1, 0)
     if block in (None, _FAILED):

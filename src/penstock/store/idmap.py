@@ -1,8 +1,8 @@
 """The user's ids of an open store, both ways: node -> id, id -> node.
 
-In: the arrays of an `IdEntry`. Out: ids or nodes. The way back is a table of nodes grouped by the leading bits of their ids' hashes
-(`id_cells`: int64[num_cells], end of each cell; `id_rows`: int32 or int64[num_nodes]), about four to a cell: memory-mapped, a look-up
-touches three places, and opening costs nothing.
+In: the arrays of an `IdEntry`. Out: ids or nodes. Nodes are found by a table in which they are grouped by the leading bits of their ids'
+hashes (`id_cells`: int64[num_cells], end of each cell; `id_rows`: int32 or int64[num_nodes]), about four per cell. The table is
+memory-mapped: a look-up touches three places, and opening costs nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.store.ids import INTEGER, Strings, as_arrow, from_arrow, hash_ids
 from penstock.store.manifest import IdEntry
 
 CELL_NODES = 4
-"""Nodes per cell, on average, at most."""
+"""Most nodes per cell, on average."""
 
 
 def num_cells_for(num_nodes: int) -> int:
@@ -58,7 +58,7 @@ class IdMap:
         return self._arrays["id"][ids] if self._strings is None else [self._strings[row] for row in ids]
 
     def find(self, original_ids: Any) -> np.ndarray:
-        """Return int64[n]: the node with each id, -1 where there is none."""
+        """Return int64[n]: the node with each id, -1 if there is none."""
         if isinstance(original_ids, (str, bytes)):
             raise InputError(f"find takes a list of ids, got {original_ids!r:.60}: give [{original_ids!r:.60}]")
         if self._strings is None:
@@ -80,7 +80,7 @@ class IdMap:
         return self._search(hash_ids(wanted, self._seed), lambda i, row: self._arrays["id"][row] == wanted[i])
 
     def _search(self, hashes: np.ndarray, is_equal: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
-        """Compare each hash's cell, one entry of all cells at a time."""
+        """Search the cell of each hash, one entry of all cells at a time."""
         found = np.full(hashes.size, -1, dtype=np.int64)
         cells = (hashes >> np.uint64(cell_shift(self._cells.size))).astype(np.int64)
         at = np.where(cells > 0, self._cells[cells - 1], 0)

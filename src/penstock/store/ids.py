@@ -1,4 +1,4 @@
-"""The user's node ids in batches: 64-bit integers, or strings as Arrow lays them out; and their hashes.
+"""The user's node ids in batches: 64-bit integers, or strings in Arrow's layout; and their hashes.
 
 In: a column of a chunk. Out: a batch that can be hashed, compared and written. Invariant: strings stay bytes in one buffer; no Python
 object per id.
@@ -57,7 +57,7 @@ def kind_of(column: Column) -> str:
 
 
 def memory_row_bytes(columns: Iterable[Column]) -> int:
-    """Return what a row of some columns takes in memory; strings are guessed."""
+    """Return the memory of a row of these columns; an estimate for strings."""
     return max(1, sum(TEXT_BYTES if kind_of(column) == STRING else column.row_bytes for column in columns))
 
 
@@ -84,7 +84,7 @@ def read_ids(table: Table, values: Any, first_row: int, name: str) -> IdBatch:
 def as_arrow(values: Any) -> pa.Array:
     """Return strings as an Arrow array of type string or large_string."""
     is_arrow = isinstance(values, (pa.Array, pa.ChunkedArray))
-    array = values if is_arrow else pa.array(values, type=pa.string()).cast(pa.large_string())  # at once, only PyArrow 20 can
+    array = values if is_arrow else pa.array(values, type=pa.string()).cast(pa.large_string())  # only PyArrow 20 can in one step
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
@@ -103,7 +103,7 @@ def from_arrow(array: pa.Array) -> Strings:
 
 
 def hash_ids(batch: IdBatch, seed: int) -> np.ndarray:
-    """Return uint64[n]: equal for equal ids; for integers, different for different ones."""
+    """Return uint64[n]: equal hashes for equal ids; different ones for different integers."""
     hashes = np.empty(len(batch), dtype=np.uint64)
     if isinstance(batch, Strings):
         kernels.hash_strings(batch.offsets, batch.data, seed, hashes)
@@ -113,9 +113,9 @@ def hash_ids(batch: IdBatch, seed: int) -> np.ndarray:
 
 
 class SeenIds:
-    """Lets each id through once, as long as it remembers; made to spare sorting, not to be exact.
+    """A filter that passes each id the first time. It saves sorting and need not be exact.
 
-    Ids are told apart by 128 bits of hash. When the table is full it is emptied, and ids come through again.
+    Ids are identified by 128 bits of hash. When the table is full it is emptied, and ids pass again.
 
     Args:
         max_bytes: of the table.
@@ -126,14 +126,14 @@ class SeenIds:
         self._table, self._count = np.zeros(2 << 10, dtype=np.uint64), 0
 
     def fresh(self, batch: IdBatch) -> np.ndarray:
-        """Return bool[n]: which ids come through."""
+        """Return bool[n]: which ids pass."""
         self._make_room(len(batch))
         mask = np.empty(len(batch), dtype=np.uint8)
         self._count += seen_kernels.add_new(hash_ids(batch, _FIRST_SEED), hash_ids(batch, _SECOND_SEED), self._table, mask)
         return mask.view(np.bool_)
 
     def _make_room(self, num_ids: int) -> None:
-        """Double the table until a quarter stays empty; empty it where it must not grow. A large batch gets a table that takes it."""
+        """Double the table until a quarter stays empty; empty it if it may not grow. A larger batch gets a table large enough for it."""
         num_slots = self._table.size // 2
         needed = -(-4 * (self._count + num_ids) // 3)
         if needed <= num_slots:

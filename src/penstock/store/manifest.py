@@ -1,4 +1,4 @@
-"""The manifest of a store: what it holds, file by file, as one JSON object that ends in a checksum of itself.
+"""The manifest of a store: its contents, file by file, as one JSON object that ends in a checksum of itself.
 
 In: entries per node and edge type. Out: bytes, and back. Invariant: whatever bytes are read, the result is a consistent manifest or a
 `StoreError` that says what is wrong with it.
@@ -33,14 +33,14 @@ class IdEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedEntry:
-    """A second copy of fields of one node type, its rows in another order (see `penstock.store.packing`).
+    """A second copy of fields of one node type, with rows in another order (see `penstock.store.packing`).
 
-    Readers that know nothing of it read the fields as they always were: the format's version stays the same.
+    Readers that do not know it read the original fields, so the version of the format is the same.
 
     Attributes:
         rows: int32 or int64[num_nodes]: the row of each node in the copies; a permutation.
         fields: field name -> the copy, of the dtype and shape of the field itself.
-        made: how the order was chosen, and what it did to the pages of a batch.
+        made: how the order was chosen, and how many pages a batch reads with it.
     """
 
     rows: ArraySpec
@@ -65,7 +65,7 @@ class NodeEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeEntry:
-    """The edges of one type as a CSC: `indptr`, `indices`, `edge_id` where kept, and fields in CSC order."""
+    """The edges of one type as a CSC: `indptr`, `indices`, `edge_id` if kept, and fields in CSC order."""
 
     num_edges: int
     indptr: ArraySpec
@@ -80,7 +80,7 @@ class EdgeEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """Everything that a store says about itself."""
+    """The description of a store."""
 
     is_homogeneous: bool
     nodes: dict[NodeType, NodeEntry]
@@ -88,7 +88,7 @@ class Manifest:
     provenance: dict[str, Any] = field(default_factory=dict)
 
     def arrays(self) -> Iterator[ArraySpec]:
-        """All arrays of the store but the packed copies, which say nothing new."""
+        """All arrays of the store except packed copies, which have no new content."""
         for node in self.nodes.values():
             yield from node.fields.values()
             yield from (spec for parts in node.splits.values() for spec in parts.values())
@@ -97,7 +97,7 @@ class Manifest:
             yield from edge.arrays()
 
     def all_arrays(self) -> Iterator[ArraySpec]:
-        """All arrays, those of packed copies included: whatever has a file."""
+        """All arrays that have a file, including those of packed copies."""
         yield from self.arrays()
         for node in self.nodes.values():
             yield from node.packed.arrays() if node.packed else ()
@@ -121,7 +121,7 @@ def parse_manifest(raw: bytes, store: object) -> Manifest:
 
     Args:
         raw: content of the file.
-        store: how to call the store in messages.
+        store: path of the store, for messages.
     """
     return parse(raw, f"{store}: {MANIFEST}", FORMAT, FORMAT_VERSION, _from_json)
 

@@ -1,7 +1,7 @@
 """A store that is open: its arrays as read-only memory maps.
 
 In: a path. Out: types, counts, fields, topology, splits, the user's ids. Invariants: opening reads the manifest and the headers, never
-the data; an array is mapped when first asked for; a store that is replaced on disk while open stays what it was, or says so.
+the data; an array is mapped when it is first asked for; if the store is replaced on disk while it is open, it keeps its contents or raises.
 """
 
 from __future__ import annotations
@@ -46,11 +46,10 @@ class Store:
 
     Attributes:
         path: absolute path of the folder.
-        manifest: everything that the store says about itself.
+        manifest: the description of the store.
         num_nodes: node type -> count, in the order of the types.
         num_edges: edge type -> count, in the order of the types.
-    Cost: opening takes milliseconds, whatever the size. Safe to use from several threads. It pickles as its path, and can be given wherever
-        the path of a store can.
+    Cost: opening takes milliseconds for any size. Thread-safe. It is pickled as its path, and accepted wherever the path of a store is.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, check_arrays: bool = True) -> None:
@@ -81,7 +80,7 @@ class Store:
         Args:
             path: its folder.
         Raises:
-            NotAStoreError: there is nothing at the path, or something else.
+            NotAStoreError: nothing is at the path, or something other than a store.
             FormatVersionError: a newer Penstock wrote it.
             CorruptStoreError: manifest, sizes and headers do not agree.
         """
@@ -120,8 +119,8 @@ class Store:
 
     @property
     def digest(self) -> str:
-        """16 hex digits over the names, shapes and checksums of all arrays, and over counts and names that no array has: equal for equal
-        contents, however they were made."""
+        """16 hex digits computed from the names, shapes and checksums of all arrays, and from counts and names that are in no array. Equal
+        contents have equal digests, however they were made."""
         lines = [f"{spec.file} {spec.dtype} {spec.shape} {' '.join(spec.checksums)}" for spec in self.manifest.arrays()]
         lines += [f"{t}: {entry.num_nodes}" for t, entry in self.manifest.nodes.items() if not entry.fields and entry.ids is None]
         for name in ("class_names", "aggregated"):
@@ -129,7 +128,7 @@ class Store:
         return xxhash.xxh3_64_hexdigest("\n".join(lines).encode())
 
     def array_file(self, spec: ArraySpec) -> ArrayFile:
-        """Return a reader of the bytes of one array, where a map is not wanted."""
+        """Return a reader of one array, for callers that do not want a map."""
         return ArrayFile(spec, self._folder, self.path)
 
     def map(self, spec: ArraySpec) -> np.ndarray:
@@ -146,7 +145,7 @@ class Store:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the folder that is open is the one at the path."""
+        """Whether the open folder is still the one at the path."""
         try:
             return os.path.samestat(os.stat(self.path), os.fstat(self._folder))
         except OSError:
@@ -160,7 +159,7 @@ class Store:
         return self._entry("edge", self.manifest.edges, edge_type)
 
     def _entry(self, kind: str, entries: Mapping[Any, T], given: Any) -> T:
-        """The entry of a node or edge type; None: of the only one."""
+        """Return the entry of a node or edge type; None: of the only one."""
         if given is None and len(entries) == 1:
             return next(iter(entries.values()))
         if given is None and entries:
@@ -179,31 +178,31 @@ class Store:
         return MappingProxyType(self._edge(edge_type).fields)
 
     def node_field(self, name: str, node_type: NodeType | None = None) -> np.ndarray:
-        """Return the map of a node field: [num_nodes, ...]; bfloat16 as its bits in uint16 (see `node_fields` for the dtype). None: of the
-        only type."""
+        """Return the map of a node field: [num_nodes, ...]; bfloat16 as uint16 bits (see `node_fields` for the dtype). None: the only
+        type."""
         return self.map(_pick(self.node_fields(node_type), name, f"{self.path}: node type {node_type or self.node_types[0]!r}"))
 
     def edge_field(self, name: str, edge_type: EdgeType | None = None) -> np.ndarray:
-        """Return the map of an edge field in CSC order: [num_edges, ...]; bfloat16 as its bits in uint16. None: of the only type."""
+        """Return the map of an edge field in CSC order: [num_edges, ...]; bfloat16 as uint16 bits. None: the only type."""
         return self.map(_pick(self.edge_fields(edge_type), name, f"{self.path}: edge type {edge_type or self.edge_types[0]!r}"))
 
     def csc(self, edge_type: EdgeType | None = None) -> CSC:
         """Return the in-neighbour lists of one edge type, memory-mapped: int64 indptr, int32 or int64 indices. None: the only type.
 
         Raises:
-            MissingFieldError: no such edge type, or several and none named.
+            MissingFieldError: no such edge type, or there are several and none was named.
         """
         entry = self._edge(edge_type)
         return CSC(self.map(entry.indptr), self.map(entry.indices), self.map(entry.edge_id) if entry.edge_id else None)
 
     def edge_index(self, edge_type: EdgeType | None = None) -> np.ndarray:
-        """Return int64[2, num_edges], source and target of each edge, in the order of its fields: PyG's `edge_index`, 16 bytes an edge in
-        memory. None: of the only type."""
+        """Return int64[2, num_edges]: source and target of each edge, in the order of the edge fields (PyG's `edge_index`). Takes 16 bytes
+        per edge. None: the only type."""
         csc = self.csc(edge_type)
         return np.stack([csc.indices.astype(np.int64), np.repeat(np.arange(csc.num_dst), np.diff(csc.indptr))])
 
     def graph(self) -> Graph:
-        """Return the topology, memory-mapped: the lists of every edge type, in the order of the types."""
+        """Return the topology, memory-mapped: the lists of all edge types, in their order."""
         return Graph(dict(self.num_nodes), {edge_type: self.csc(edge_type) for edge_type in self.edge_types}, self.is_homogeneous)
 
     def split_names(self, node_type: NodeType | None = None) -> list[str]:
@@ -239,7 +238,7 @@ class Store:
         return candidates[0]
 
     def has_original_ids(self, node_type: NodeType | None = None) -> bool:
-        """Whether the user's ids of this type were mapped, and the mapping kept."""
+        """Whether the store has the user's ids of this type."""
         return self.node_entry(node_type).ids is not None
 
     def _id_map(self, node_type: NodeType | None) -> IdMap:
@@ -248,14 +247,14 @@ class Store:
         if entry.ids is None:
             raise MissingFieldError(f"{self.path}: node type {key!r} has no ids but 0 to {entry.num_nodes - 1}; use those")
         if key not in self._id_maps:
-            from penstock.store.idmap import IdMap  # brings pyarrow along, which takes as long to load as everything else of a store
+            from penstock.store.idmap import IdMap  # imports pyarrow, which takes as long as everything else of a store
 
             self._id_maps[key] = IdMap(entry.ids, {name: self.map(spec) for name, spec in entry.ids.arrays.items()})
         return self._id_maps[key]
 
     @contextmanager
     def _damaged_ids(self, node_type: NodeType | None) -> Iterator[None]:
-        """Turn errors of damaged arrays of ids into CorruptStoreError."""
+        """Turn errors caused by damaged id arrays into CorruptStoreError."""
         try:
             yield
         except PenstockError:
@@ -276,7 +275,7 @@ class Store:
             return self._id_map(node_type).originals(ids)
 
     def find(self, original_ids: Any, node_type: NodeType | None = None) -> np.ndarray:
-        """Return int64[n]: the nodes with these ids of the user's, -1 where there is none.
+        """Return int64[n]: the nodes with these user ids; -1 for an id that no node has.
 
         Args:
             original_ids: n integers or strings.
@@ -300,7 +299,7 @@ class Store:
 
 
 def no_split(path: str | os.PathLike[str], node_type: NodeType) -> MissingFieldError:
-    """Return the error for asking for train nodes of a type without any split."""
+    """Return the error for requesting train nodes of a type without splits."""
     return MissingFieldError(
         f"{path}: node type '{node_type}' has no split into train, val and test: ingest it with one, a column of the node table "
         "(`--split COLUMN`) or arrays train_mask, val_mask and test_mask"

@@ -1,9 +1,9 @@
-"""The packed copy of node features: rows that are read together on the same pages, and where each node's row is.
+"""The packed copy of node features: rows that are read together share pages; a mapping tells where each node's row is.
 
 In: an open change of a store and the row of each node of one type. Out: for each field a copy with its rows in that order, and one mapping
-from nodes to rows. Invariants: the fields themselves stay as they were, and so do ids, batches and digests; a copy is only ever found
-together with its own mapping, since one manifest names both and a new copy has new files.
-The order is somebody else's (`penstock.cache.packing`); what it is good for: docs/design/layout.md.
+from nodes to rows. Invariants: the fields themselves, ids, batches and digests do not change; a copy is always found with its own mapping,
+since one manifest names both and a new copy has new files.
+The order is chosen by `penstock.cache.packing`; what it brings: docs/design/layout.md.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from penstock.store.progress import Progress, Quiet, stage
 from penstock.store.reorder import reorder
 
 _BLOCK = 1 << 18
-"""Nodes that a temporary array is made for at a time."""
+"""Nodes per temporary array."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A packed copy, for whoever reads rows by the page.
+    """A packed copy, for readers of pages.
 
     Attributes:
         arrays: per field, storage dtype[num_nodes, ...]: maps of the copies, read-only.
@@ -47,7 +47,7 @@ def packed_of(store: Store, node_type: NodeType | None, fields: Sequence[str]) -
     """Return the packed copies of all these fields of a node type (None: the only type), or None unless each has one.
 
     Raises:
-        CorruptStoreError: the manifest names copies that are not there, or not whole.
+        CorruptStoreError: the manifest names copies that are missing or incomplete.
     """
     entry = store.node_entry(node_type).packed
     if entry is None or not fields or any(name not in entry.fields for name in fields):
@@ -69,15 +69,15 @@ def pack(
     work_bytes: int,
     progress: Progress | None = None,
 ) -> None:
-    """Write copies of fields in an order of the nodes, in place of any copies that there are of this type, and commit.
+    """Write copies of fields with rows in a given order, in place of existing copies of this type, and commit.
 
     Args:
-        change: entered.
+        change: an entered `StoreChange`.
         node_type, fields: what is copied.
-        rows: the row of each node, of `rows_of`.
+        rows: the row of each node, from `rows_of`.
         made: how the order was chosen; plain data, kept in the manifest.
-        work_bytes: to be held at most, beside the mapping.
-        progress: told of bytes.
+        work_bytes: most memory to use, beside the mapping.
+        progress: receives bytes.
     """
     progress, entry, folder = progress or Quiet(), change.store.node_entry(node_type), folder_of_nodes(node_type)
     if rows.shape != (entry.num_nodes,):
@@ -103,10 +103,10 @@ def drop(change: StoreChange, node_types: Sequence[NodeType]) -> None:
 
 
 def rows_of(nodes: np.ndarray, num_nodes: int) -> np.ndarray:
-    """Turn the node of each row into the row of each node: int32[num_nodes] where it fits, else int64.
+    """Invert the node of each row to the row of each node: int32[num_nodes] if that fits, else int64.
 
     Raises:
-        InputError: a node is missing, comes twice, or is none.
+        InputError: a node is missing, occurs twice, or does not exist.
     """
     nodes = np.asarray(nodes)
     if nodes.shape != (num_nodes,) or nodes.dtype.kind not in "iu":
@@ -123,7 +123,7 @@ def rows_of(nodes: np.ndarray, num_nodes: int) -> np.ndarray:
 
 
 def choose_fields(entry: NodeEntry, node_type: NodeType, names: Sequence[str] | None) -> list[str]:
-    """Return the fields to copy: those named, or (None) all with more than a number a row; refuse what is not there."""
+    """Return the fields to copy: those named, or, for None, all with more than one number per row. Refuses unknown names."""
     if names is None:
         names = [name for name, spec in entry.fields.items() if len(spec.shape) > 1 and spec.row_bytes]
     for name in names:

@@ -1,7 +1,6 @@
-"""What this process holds and what is left, looked at from within: for budgets that cover all of it, and as many threads as have cores.
+"""Memory that this process holds, memory that is left, and cores that it may use: for budgets and for choosing numbers of threads.
 
-In: nothing, or a piece of work. Out: bytes, or cores. Linux says them exactly; elsewhere the figures are the coarser ones that the system
-has.
+In: nothing, or a piece of work. Out: bytes, or cores. Exact on Linux; elsewhere the figures are as coarse as the system provides them.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _is_kept = False
 
 
 def aligned_bytes(num_bytes: int) -> np.ndarray:
-    """uint8[num_bytes] from the beginning of a page on, zeros; given back with the last view of it. A forked child has a copy."""
+    """Return uint8[num_bytes], zeros, page-aligned; freed with its last view. A forked child has its own copy."""
     return np.frombuffer(mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
 
 
@@ -42,7 +41,7 @@ def resident_bytes() -> int:
 def peak_resident_bytes() -> int:
     """Return the most memory that this process ever held.
 
-    `getrusage` would count what the parent held when it forked: a small process begun by a large one seems to be large.
+    Unlike `getrusage`, which counts what the parent held when it forked: a small process started by a large one would seem large.
     """
     peak = _current_peak()
     if peak is not None:
@@ -57,42 +56,43 @@ def free_bytes() -> int:
 
 
 def free_in_container() -> int | None:
-    """Return the memory that the container around this process has left, with what can be swapped out; None where there is none with a
-    limit. Beyond it a process is killed."""
+    """Return the memory that the container around this process has left, including what can be swapped out; None without a container with a
+    memory limit. A process that needs more is killed."""
     left = min(_container_limits(), default=None)
     return None if left is None else left + psutil.swap_memory().free
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may keep busy: those that it may run on, or the time that its container is given on them."""
+    """Return how many cores this process may use: by its CPU affinity and by the CPU quota of its container."""
     counts = [len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1]
     for folder, is_new in _groups("cpu"):
         names = ("cpu.max",) if is_new else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
         quota = [word for name in names for line in _read_lines(folder / name) for word in line.split()]
-        if len(quota) == 2 and quota[0].isdigit():  # else max or -1: none
+        if len(quota) == 2 and quota[0].isdigit():  # "max" or -1 mean no quota
             counts.append(-(-int(quota[0]) // int(quota[1])))
     return max(1, min(counts))
 
 
 def processes_here(num_ranks: int) -> int:
-    """Return how many of the processes that work together share this machine, and the container around them, as `torchrun` says."""
+    """Return how many of the cooperating processes are on this machine (and in one container with this process), according to
+    `torchrun`."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if num_ranks > 1 else 1
 
 
 def own_file_bytes() -> int:
-    """Return how much of what this process holds are pages of files, such as libraries, which `free_bytes` counts as free."""
+    """Return the bytes of file pages that this process holds, such as libraries; `free_bytes` counts them as free."""
     pages = [line.split()[1] for line in _read_lines(Path("/proc/self/status")) if line.startswith("RssFile")]
     return int(pages[0]) * 1024 if pages else 0
 
 
 def anonymous_bytes() -> int:
-    """Return how much of what this process holds is memory of its own, not pages of files: 0.1 ms."""
+    """Return the bytes that this process holds itself, without pages of files. Takes 0.1 ms."""
     pages = [line.split()[1] for line in _read_lines(Path("/proc/self/status")) if line.startswith("RssAnon")]
     return int(pages[0]) * 1024 if pages else resident_bytes()
 
 
 def resident_bytes_outside(suffix: str) -> int:
-    """Return the memory that this process holds now, less the pages of mapped files whose names end so: the system may drop those."""
+    """Return the memory that this process holds now, without pages of mapped files with this suffix, which the system may drop."""
     total, counts = 0, True
     for line in _read_lines(Path("/proc/self/smaps")):
         if line.startswith("Rss:"):
@@ -103,21 +103,21 @@ def resident_bytes_outside(suffix: str) -> int:
 
 
 def peak_growth(work: Callable[[], object]) -> int:
-    """Do some work, and return by how many bytes memory grew while it was done, at its peak."""
+    """Do some work; returns by how many bytes the memory of this process grew meanwhile, at its peak."""
     global _forgotten_peak
     before = resident_bytes()
     _forgotten_peak = peak_resident_bytes()
     with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # the system counts the peak anew from now on
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak that the system records
     work()
     return max(0, (_current_peak() or resident_bytes()) - before)
 
 
 def keep_freed_memory() -> bool:
-    """Ask malloc to keep what is freed; the process holds its peak from then on. Returns whether this libc can (glibc).
+    """Ask malloc to keep freed memory; from then on the process holds its peak. Returns whether this libc can (glibc).
 
-    Each step of a large model frees hundreds of megabytes and takes them again; else every step has the system map and zero their pages
-    (docs/tuning.md has what that takes).
+    Each step of a large model frees hundreds of megabytes and allocates them again; without this, the system maps and zeroes their pages in
+    every step (docs/tuning.md has the times).
     """
     global _is_kept
     if not sys.platform.startswith("linux"):
@@ -131,13 +131,13 @@ def keep_freed_memory() -> bool:
 
 
 def keeps_freed_memory() -> bool:
-    """Whether malloc was asked to, see `keep_freed_memory`."""
+    """Whether `keep_freed_memory` is in effect."""
     return _is_kept
 
 
 def stop_keeping_freed_memory() -> None:
-    """Undo `keep_freed_memory`: memory then grows by little more than what is in use at once, and steps that free large pieces take up to
-    twice the time."""
+    """Undo `keep_freed_memory`: the process then holds little more than the memory in use, and steps that free large pieces take up to
+    twice as long."""
     global _is_kept
     if _is_kept:
         _map_large_pieces()
@@ -153,8 +153,8 @@ def _map_large_pieces() -> None:
 
 @contextlib.contextmanager
 def letting_freed_memory_go() -> Iterator[None]:
-    """Undo `keep_freed_memory` within the block: large pieces that malloc has no room for are mapped, and given back one by one, so that
-    memory grows by little more than what is in use at once. Where it was not called, nothing changes."""
+    """Suspend `keep_freed_memory` within the block: large pieces that do not fit into malloc's free memory are mapped, and returned one by
+    one when freed, so that memory grows by little more than what is in use. Without `keep_freed_memory`, nothing changes."""
     if not _is_kept:
         yield
         return
@@ -166,13 +166,13 @@ def letting_freed_memory_go() -> Iterator[None]:
 
 
 def is_in_heap(address: int) -> bool:
-    """Whether memory lies in the heap of malloc, whose pieces share pages; large ones do not, unless malloc was told to map none."""
+    """Whether an address is in malloc's heap, where pieces share pages. Large pieces are mapped instead, unless malloc was told not to."""
     heaps = (line.split()[0].split("-") for line in _read_lines(Path("/proc/self/maps")) if line.endswith("[heap]"))
     return any(int(first, 16) <= address < int(end, 16) for first, end in heaps)
 
 
 def give_back_freed_memory() -> None:
-    """Ask malloc to return to the system what is free, also in the middle of its heap (glibc; elsewhere nothing happens)."""
+    """Ask malloc to return free memory to the system, also from the middle of its heap (glibc; elsewhere nothing happens)."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError):
@@ -180,9 +180,9 @@ def give_back_freed_memory() -> None:
 
 
 def let_go_of_libraries() -> None:
-    """Drop the pages of libraries from this process' memory: most were read once, at import. Those in use come back by themselves.
+    """Drop the pages of libraries from this process' memory: most were read only once, at import. Pages in use are loaded again on access.
 
-    A third of a process that has loaded torch. Only maps of which no page was written to are dropped, so that nothing is lost. 40 ms.
+    They are a third of a process that has loaded torch. Only maps without written pages are dropped, so nothing is lost. Takes 40 ms.
     """
     if sys.platform != "linux":
         return
@@ -203,14 +203,14 @@ def let_go_of_libraries() -> None:
 
 
 def _current_peak() -> int | None:
-    """The most memory since the process began, or since the system was told to forget; None where it does not say."""
+    """Return the peak memory since the process began or the peak was reset; None if the system does not provide it."""
     peak = [line.split()[1] for line in _read_lines(Path("/proc/self/status")) if line.startswith("VmHWM")]
     return int(peak[0]) * 1024 if peak else None
 
 
 def _container_limits() -> list[int]:
-    """Limits of control groups, less what is in use; page cache counts as free, it gives way, but for files in memory (tmpfs), which are in
-    its sum."""
+    """Return the limits of control groups minus the memory in use. The page cache counts as free, since it gives way, except for files in
+    memory (tmpfs), which are part of its sum."""
     found = []
     for folder, is_new in _groups("memory"):
         if is_new:
@@ -226,7 +226,7 @@ def _container_limits() -> list[int]:
 
 
 def _groups(controller: str) -> Iterator[tuple[Path, bool]]:
-    """Yield the folders of this process' control groups and those around them, and whether they are of version 2."""
+    """Yield (folder, whether it is of version 2) for this process' control groups and their parents."""
     root = Path("/sys/fs/cgroup")
     for line in _read_lines(Path("/proc/self/cgroup")):
         _, controllers, group = line.split(":", 2)

@@ -1,7 +1,7 @@
-"""How long work says where it is. A library stays quiet; the command line draws bars.
+"""Progress of long work. The library is quiet by default; the command line draws bars.
 
-A stage may say nothing of its length; `advance` may come from any thread. What a loader finds out before its first batch is begun deep
-within it, so it tells the log `penstock.progress` (INFO), and `penstock train` prints that.
+The length of a stage may be unknown; `advance` may be called from any thread. Work that a loader does before its first batch starts deep
+inside it, so it reports to the log `penstock.progress` (INFO) instead, which `penstock train` prints.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _FIRST_S, _THEN_S = 10.0, 60.0
 
 
 class Progress(Protocol):
-    """Receives what long work reports."""
+    """Receives reports of long work."""
 
     def note(self, message: str) -> None:
-        """Say something that stays, such as the forecast; may have several lines."""
+        """Show a message that stays, such as the forecast; it may have several lines."""
 
     def begin(self, stage: str, total: int | None, unit: str) -> None:
-        """Begin a stage of `total` units ("rows", "bytes"), None where nobody knows."""
+        """Begin a stage of `total` units ("rows", "bytes"); None if the total is unknown."""
 
     def advance(self, amount: int) -> None:
         """Count units of the current stage."""
@@ -36,12 +36,12 @@ class Progress(Protocol):
 
 
 class Quiet(Progress):
-    """Says nothing."""
+    """Ignores all reports."""
 
 
 @contextmanager
 def stage(progress: Progress, name: str, total: int | None, unit: str = "rows") -> Iterator[None]:
-    """Report a stage around a block, and its end also when the block fails."""
+    """Report a stage around a block; its end is reported also if the block fails."""
     progress.begin(name, total, unit)
     try:
         yield
@@ -50,7 +50,7 @@ def stage(progress: Progress, name: str, total: int | None, unit: str = "rows") 
 
 
 def told(items: Iterable[T], what: str, total: int) -> Iterator[T]:
-    """Pass items on, and tell the log how many there were: after ten seconds, then once a minute."""
+    """Yield the items, and log how many there were: after ten seconds, then once a minute."""
     due = time.monotonic() + _FIRST_S
     for number, item in enumerate(items, 1):
         yield item
@@ -61,7 +61,7 @@ def told(items: Iterable[T], what: str, total: int) -> Iterator[T]:
 
 @contextmanager
 def hearing(say: Callable[[str], None]) -> Iterator[None]:
-    """Give somebody what the log is told within the block, from any thread."""
+    """Pass messages of the progress log to `say` within the block, from any thread."""
     handler, level = logging.Handler(logging.INFO), logger.level
     handler.emit = lambda record: say(record.getMessage())
     logger.addHandler(handler)

@@ -1,9 +1,9 @@
-"""Rows of an array rewritten in another order, in bounded memory.
+"""Rewriting the rows of an array in another order, in bounded memory.
 
-In: an array of a store, and the new row of each row. Out: the rows in their new order, appended to a writer. Invariant: what goes in comes
-out, each row once; beside the mapping no more than `work_bytes` are held. What fits is placed in memory and read once; else each row goes
-to the region of its bucket (a range of new rows that fits in memory) in a scratch file, and bucket by bucket comes back: everything is
-read and written twice, always in long runs, never row by row.
+In: an array of a store, and the new row of each row. Out: the rows in their new order, appended to a writer. Invariants: each row is
+written exactly once; beside the mapping no more than `work_bytes` are held. If the array fits, it is placed in memory and read once.
+Otherwise each row is written to its bucket's region of a scratch file (a bucket is a range of new rows that fits in memory), and the
+buckets are read back one by one: everything is read and written twice, always in long runs, never row by row.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from penstock.store.ingestion.spill import MAX_BUCKET_KEYS, Buckets, Spill, spil
 from penstock.store.progress import Progress
 
 BLOCK_BYTES = 4 << 20
-"""Read at a time, at most; an eighth of the memory if that is less."""
+"""Most bytes read at a time; an eighth of the memory if that is less."""
 RECORD_BYTES = 24
-"""Beside a row on its way: its place, its bucket, its place there, and where it goes in the scratch file."""
+"""Per row at work, beside the row: its new row, its bucket, its position there, and its position in the scratch file."""
 _ROWS = "rows"
 
 
 def plan_bucket_rows(num_rows: int, row_bytes: int, work_bytes: int) -> int:
-    """Rows of a bucket: all of them where they fit. Beside a bucket, blocks on their way take up to half of the memory."""
+    """Return the rows per bucket; all rows if they fit. Beside a bucket, blocks being read or written take up to half of the memory."""
     return max(1, min(num_rows, work_bytes // 2 // max(1, row_bytes), MAX_BUCKET_KEYS))
 
 
 def scratch_bytes(num_rows: int, row_bytes: int, work_bytes: int) -> int:
-    """Bytes on disk that `reorder` takes beside the result."""
+    """Return the bytes of scratch disk space that `reorder` takes beside the result."""
     return 0 if plan_bucket_rows(num_rows, row_bytes, work_bytes) == num_rows else num_rows * (row_bytes + 4)
 
 
@@ -42,12 +42,12 @@ def reorder(source: ArrayFile, rows: np.ndarray, out: ArrayWriter, scratch: Scra
     """Append the rows of `source` to `out` in a new order.
 
     Args:
-        source: what is read, once from front to back.
-        rows: int32 or int64[num_rows], the new row of each; a permutation.
+        source: read once, from front to back.
+        rows: int32 or int64[num_rows], the new row of each row; a permutation.
         out: of the same dtype and row shape.
-        scratch: where a file is made if need be.
-        work_bytes: to be held at most, beside `rows`.
-        progress: told of bytes read and written.
+        scratch: makes the scratch file, if one is needed.
+        work_bytes: most memory to use, beside `rows`.
+        progress: receives bytes read and written.
     """
     spec, num_rows = source.spec, rows.size
     column = RecordColumn(spec.dtype, spec.shape[1:])
@@ -71,6 +71,6 @@ def reorder(source: ArrayFile, rows: np.ndarray, out: ArrayWriter, scratch: Scra
         return
     bounds = np.append(np.arange(0, num_rows, bucket_rows), num_rows)
     with closing(Spill(scratch, {_ROWS: column})) as spill:
-        spill_records(records(), Buckets(bounds, bounds), spill)  # each row is the only one with its key
+        spill_records(records(), Buckets(bounds, bounds), spill)  # keys are new rows, so each occurs once
         for first, end in pairwise(bounds.tolist()):
             append(spill.read_records(first, end, block_rows), end - first)

@@ -1,4 +1,4 @@
-"""Where results may be written: into folders that are there, and never into a store."""
+"""Where results may be written: into folders that exist, but never into a store."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from penstock.store.opened import Store
 
 
 class ResultFile(NamedTuple):
-    """What is to be written.
+    """A file to be written.
 
     Attributes:
-        path: of a link, what it leads to, which is replaced in its place.
-        ending: of the name that was given, which says what it is to be.
+        path: of the file; if the given path is a link, of its target, which is replaced.
+        ending: of the given name; it determines the format.
     """
 
     path: Path
@@ -25,7 +25,7 @@ class ResultFile(NamedTuple):
 
 
 def result_file(path: str | os.PathLike[str], name: str, endings: tuple[str, ...]) -> ResultFile:
-    """Refuse, before anything is computed, a file that could not be written; `name`: of the argument that it was given as."""
+    """Check, before anything is computed, that a file can be written there. `name`: of the argument that gave it, for messages."""
     given = Path(path)
     if given.suffix not in endings:
         raise UsageError(
@@ -50,8 +50,8 @@ def _begins_as_npy(path: Path) -> bool:
 
 
 def refuse_in_store(folder: Path, name: str = "out") -> None:
-    """Raise UsageError where a folder to write to, given as argument `name`, is that of a store or within one: nobody could overwrite
-    that any more, or it would be damaged."""
+    """Raise UsageError if a folder to write to, given as argument `name`, is a store or within one: with foreign files in it, the store
+    could no longer be overwritten, and its own files might be damaged."""
     inner = folder.resolve()
     for place in (inner, *inner.parents):
         if os.path.isfile(place / MANIFEST) and _is_store(place):

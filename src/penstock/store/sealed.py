@@ -1,7 +1,7 @@
-"""JSON that ends in a checksum of itself, and what manifests say of arrays.
+"""JSON that ends in a checksum of itself, and the entries of arrays in manifests.
 
-In: objects. Out: bytes, and back. Invariant: whatever bytes are read, the result is an object as `seal` wrote it or a `StoreError` that
-says what is wrong with it; what is wrong within it is raised as a ValueError, which `parse` turns into one.
+In: objects. Out: bytes, and back. Invariant: whatever bytes are read, the result is an object as `seal` wrote it, or a `StoreError` that
+says what is wrong; functions that read entries raise ValueError, which `parse` turns into StoreError.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _WHAT = {
 _CHECKSUM_KEY = '\n "manifest_xxh3": "'
 _END = '"\n}\n'
 _FILE = re.compile(r"(nodes|edges)(/(?!\.)[\w.~%+,=@ -]+)+\.npy", re.ASCII)
-"""What `file_name` makes of any names: within the store, and nothing but text."""
+"""Paths that `file_name` can produce: within the store, of plain characters."""
 _MAX_BYTES = 1 << 62
-"""Of an array, lengths of zero taken as one: NumPy counts in 63 bits."""
+"""Largest array, counting dimensions of 0 as 1: NumPy counts in 63 bits."""
 
 
 def seal(document: dict[str, Any]) -> bytes:
@@ -46,7 +46,7 @@ def unseal(raw: bytes, where: str, kind: str, version: int) -> dict[str, Any]:
     Args:
         raw: content of the file.
         where: the file, for messages.
-        kind, version: what its "format" is, and the newest "format_version" that is read.
+        kind, version: the expected "format", and the newest "format_version" that is supported.
     """
     try:
         document = json.loads(raw, parse_float=_number, parse_constant=_number, object_pairs_hook=_object)
@@ -68,7 +68,8 @@ def unseal(raw: bytes, where: str, kind: str, version: int) -> dict[str, Any]:
 
 
 def parse(raw: bytes, where: str, kind: str, version: int, read: Callable[[dict[str, Any]], T]) -> T:
-    """Return what `read` makes of the object that was sealed; what it raises where the object says what cannot be is said of the file."""
+    """Return `read(object)` for a sealed object. An error of `read`, for inconsistent contents, becomes a StoreError that names the
+    file."""
     document = unseal(raw, where, kind, version)
     try:
         return read(document)
@@ -77,7 +78,7 @@ def parse(raw: bytes, where: str, kind: str, version: int, read: Callable[[dict[
 
 
 def to_json(value: Any) -> Any:
-    """Entries by the names of their fields, those left out that are None."""
+    """Return the fields of a dataclass by name, without those that are None."""
     if isinstance(value, ArraySpec):
         spec = {"file": value.file, "dtype": value.dtype, "shape": value.shape, "bytes": value.data_bytes, "xxh3": value.checksums}
         return spec | ({"properties": value.properties} if value.properties else {})
@@ -87,7 +88,7 @@ def to_json(value: Any) -> Any:
 
 
 def spec_from_json(document: dict[str, Any], num_rows: int | None = None) -> ArraySpec:
-    """Read what `to_json` made of an array; `num_rows`: that it must have."""
+    """Read the entry of an array as `to_json` wrote it; `num_rows`: that the array must have."""
     spec = ArraySpec(
         file=document["file"],
         dtype=document["dtype"],
@@ -108,7 +109,7 @@ def spec_from_json(document: dict[str, Any], num_rows: int | None = None) -> Arr
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON; which of two values of one name counts would be the reader's choice."""
+    """Make a JSON object; a name that occurs twice is refused, since parsers differ in which value they take."""
     document = dict(pairs)
     demand(len(document) == len(pairs), "an object has a name twice")
     "".join(document).encode()  # raises for half a character
@@ -116,7 +117,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _number(text: str) -> Any:
-    """A number of JSON with a point or exponent; what is none there (NaN) or infinite stays text, for it could not be written again."""
+    """Parse a JSON number with a point or exponent; NaN and infinity stay text, since they could not be written again."""
     value = float(text)
     return value if math.isfinite(value) else text
 
@@ -129,12 +130,12 @@ def texts(value: Any) -> list[str]:
 
 
 def count(value: Any) -> int:
-    """Return a number from 0 on, or raise."""
+    """Return an integer from 0 on, or raise."""
     demand(isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62, f"{value!r} is not a count")
     return value
 
 
 def demand(condition: bool, message: str) -> None:
-    """Raise ValueError unless."""
+    """Raise ValueError unless `condition` holds."""
     if not condition:
         raise ValueError(message)

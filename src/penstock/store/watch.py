@@ -1,9 +1,10 @@
-"""Whether a store that is open is still what it was, and where it was: for whoever works on it for hours.
+"""Whether an open store is unchanged and still at its path: for work that takes hours.
 
-In: a store and the arrays that were mapped of it. Out: nothing, or an error that says what happened. What is mapped or open keeps its bytes
-when files are deleted, moved or replaced, so what was read is sound and only the path is gone (`StoreError`). A file that is written to or
-truncated where it lies changes under the map, and what was read since is not to be trusted (`CorruptStoreError`).
-Cost: one `stat` per array; nothing is read. A file truncated between two looks is met by the map first: see `kernels/bus_error`.
+In: a store, and its arrays that are mapped. Out: nothing, or an error that says what happened. A mapped or open file keeps its bytes when
+it is deleted, moved or replaced, so everything read is valid and only the path is gone (`StoreError`). A file that is written to or
+truncated in place changes under the map, and data read since then cannot be trusted (`CorruptStoreError`).
+Cost: one `stat` per array; nothing is read. If a file is truncated between two checks, reading its map fails first: see
+`kernels/bus_error`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from penstock.store.opened import Store
 
 
 def check_bytes(store: Store) -> None:
-    """Raise CorruptStoreError if a file that is mapped was truncated or written to."""
+    """Raise CorruptStoreError if a mapped file was truncated or written to."""
     for pages in _pages(store).values():
         if pages.size() < len(pages):
             raise CorruptStoreError(f"{pages.path} was truncated while it was in use: {pages.size()} bytes are left of {len(pages)}")
@@ -26,8 +27,8 @@ def check_bytes(store: Store) -> None:
 
 
 def check_place(store: Store) -> None:
-    """Raise StoreError if the store was deleted, moved or replaced by another. One that is equal to it may take its place, and packed
-    copies of fields may come and go."""
+    """Raise StoreError if the store was deleted, moved or replaced by a different one. It may be replaced by an equal one, and packed
+    copies of fields may be added or removed."""
     if not store.path.exists():
         raise StoreError(f"{store.path} was deleted or moved while it was in use")
     if not store.is_in_place:

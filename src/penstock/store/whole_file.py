@@ -1,7 +1,7 @@
-"""Files that are there whole or not at all.
+"""Writing files atomically.
 
-In: a path. Out: another beside it to write to, which takes its place at the end. Invariant: whatever fails, what was there before is
-untouched and nothing lies beside it.
+In: a path. Out: another path beside it to write to, which replaces it at the end. Invariant: after a failure the old file is unchanged, and
+no temporary file is left.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from penstock.errors import StoreError, reason_of
 
 @contextmanager
 def replacing(path: Path, hint: str = "", *, what: str = "") -> Iterator[Path]:
-    """Give a path to write to within the block, in place of `path`.
+    """Yield a path to write to within the block; at its end that file replaces `path`.
 
     Args:
-        hint: what to do where it cannot be written; what: that it is, before its name.
+        hint: advice for the message if it cannot be written. what: put before the path in the message, such as "the checkpoint ".
     Raises:
-        StoreError: where the system refuses.
+        StoreError: it cannot be written.
     """
     aside = path.with_name(f".{path.name}.partial")
     try:
-        aside.unlink(missing_ok=True)  # what a link of that name leads to is not to be written to
+        aside.unlink(missing_ok=True)  # if it is a link, its target must not be written to
         yield aside
         os.replace(aside, path)
     except OSError as error:

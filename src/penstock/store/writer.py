@@ -1,10 +1,10 @@
-"""Writing a store so that nothing is ever half there: beside the destination, under a lock, renamed at the end.
+"""Writing a store atomically: beside the destination, under a lock, renamed at the end.
 
-In: arrays and a manifest. Out: a store at the destination, or nothing. Invariants: the destination holds the old state or the new one,
-whatever is killed when; what a killed writer left is removed by the next one; two writers never work on one destination.
+In: arrays and a manifest. Out: a store at the destination, or nothing. Invariants: the destination holds the old state or the new one, even
+if the process is killed; files left by a killed writer are removed by the next one; two writers never work on one destination.
 
-Beside `papers` lie, while it is written: `.papers.lock`, held by flock and gone with its holder; `.papers.partial-<pid>`, the store in
-the making. Where the file system cannot swap two folders, the old store passes through `.papers.old-<pid>`.
+While `papers` is written, two names exist beside it: `.papers.lock`, held by flock until its holder ends, and `.papers.partial-<pid>`, the
+unfinished store. If the file system cannot swap two folders, the old store is renamed to `.papers.old-<pid>` on the way.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from penstock.store.opened import Store
 
 PARTIAL = f".{MANIFEST}.partial"
 OF_CHANGES = re.compile(r"(.+\.packed|packed_rows)(-\d+)?\.npy")
-"""Files that a change of a store makes (`store/change.py`); fields may be called so too, those are in the manifest."""
+"""Files that a change of a store makes (`store/change.py`). Fields may have such names too, but those are in the manifest."""
 FOLDERS = ("nodes", "edges")
 
 
 class Serialised(Protocol):
-    """A manifest of some kind."""
+    """A manifest: of a store or of a part."""
 
     def to_bytes(self) -> bytes: ...  # noqa: D102
 
 
 class WriterLock:
-    """The lock of whoever writes at a path: held by one process at a time, gone with it.
+    """The lock for writing at a path: held by one process at a time, released when it ends.
 
     Args:
-        destination: path of the store; a link is followed, so that a store has one lock by whatever name.
+        destination: path of the store; a link is followed, so that a store has only one lock.
     Attributes:
-        is_held: it is ours, and not merely open.
+        is_held: whether this object holds it.
     """
 
     is_held = False
@@ -61,7 +61,7 @@ class WriterLock:
         self._destination, self._path, self._lock = destination, destination.parent / f".{destination.name}.lock", -1
 
     def acquire(self) -> None:
-        """Take it; raises StoreBusyError where another process holds it."""
+        """Take the lock; raises StoreBusyError if another process holds it."""
         while True:
             self._lock = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
             try:
@@ -86,7 +86,7 @@ class WriterLock:
             self._close()
 
     def _sign(self) -> None:
-        """Write our process id into the lock, for the message to others; on a full disk they do without."""
+        """Write our process id into the lock file, for messages of other processes; ignored if the disk is full."""
         with suppress(OSError):
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, str(os.getpid()).encode(), 0)
@@ -96,20 +96,20 @@ class WriterLock:
         self._lock, self.is_held = -1, False
 
     def release(self) -> None:
-        """Remove the lock's file while it is still held: whoever opened it meanwhile sees that it is gone, and starts over."""
+        """Remove the lock file while it is still held: a process that opened it meanwhile sees that it is gone, and starts over."""
         self._path.unlink(missing_ok=True)
         self._close()
 
 
 class StoreWriter:
-    """A store in the making; a context manager that takes the lock and leaves no litter.
+    """A store being written; a context manager that takes the lock and leaves no unfinished files behind.
 
     Args:
-        destination: where the store shall be; its parent must exist. A link stays, and the store is where it leads.
-        overwrite: replace a store that is there, if nothing else is in its folder. It stays until the new one is complete.
+        destination: path of the new store; its parent must exist. If it is a link, the store is written where the link leads.
+        overwrite: replace an existing store, if its folder holds nothing else. It stays until the new one is complete.
     Attributes:
-        folder: where to write.
-        scratch: for what is not part of the store.
+        folder: of the unfinished store.
+        scratch: for temporary files.
     """
 
     def __init__(self, destination: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -132,7 +132,7 @@ class StoreWriter:
                 self._remove_litter()
                 self.folder.mkdir()
             return self
-        except BaseException:  # Ctrl-C too, behind the last line even
+        except BaseException:  # also Ctrl-C, even after the last line
             if self._lock.is_held:
                 shutil.rmtree(self.folder, ignore_errors=True)
                 self._lock.release()
@@ -154,7 +154,7 @@ class StoreWriter:
             raise UsageError(f"{path} holds '{other}', which is not of the store and would be lost: move it, or choose another path")
 
     def _remove_litter(self) -> None:
-        """Clear up after killed writers. Only the holder of the lock comes here, so all that is found is dead."""
+        """Remove files of killed writers. The caller holds the lock, so no writer is alive."""
         for old in self._beside("old"):
             if not self.destination.exists():
                 old.rename(self.destination)
@@ -174,7 +174,8 @@ class StoreWriter:
         return writer
 
     def adopt(self, store: Store, spec: ArraySpec) -> None:
-        """Have an array of another store in this one too: its file by a second name, or, where the file system has none, a copy."""
+        """Add an array of another store: as a second name (hard link) of its file, or, if the file system does not allow that, as a
+        copy."""
         path, source = self.folder / spec.file, store.array_file(spec)
         path.parent.mkdir(parents=True, exist_ok=True)
         if source.link(path):
@@ -186,7 +187,7 @@ class StoreWriter:
             raise CorruptStoreError(f"{store.path}: {spec.file} is damaged: its checksums are not those in the manifest; {MAKE_AGAIN}")
 
     def commit(self, manifest: Serialised) -> None:
-        """Write the manifest, make everything last, and put the store in its place."""
+        """Write the manifest, sync everything to disk, and rename the store to its destination."""
         write_manifest(self.folder / MANIFEST, manifest)
         for folder, _, _ in os.walk(self.folder):
             sync_folder(Path(folder))
@@ -211,16 +212,16 @@ class StoreWriter:
 
 
 def what_is_not_of_the_store(path: Path) -> str | None:
-    """Return the first thing in the folder of a store that no writer put there, as a path within it.
+    """Return the path, within a store's folder, of the first entry that no writer put there; None if there is none.
 
     Raises:
-        NotAStoreError: it is the folder of something else.
+        NotAStoreError: the folder is not a store.
     """
     try:
         manifest = Store(path, check_arrays=False).manifest
         files = {spec.file for spec in manifest.all_arrays()}
     except (CorruptStoreError, FormatVersionError):
-        files = None  # nobody can tell: any array in its place is taken for one of the store
+        files = None  # unknown: any array in the right place is taken for one of the store
     for found in sorted(path.rglob("*")):
         name, is_link = found.relative_to(path), found.is_symlink()
         if name.as_posix() in (MANIFEST, PARTIAL, *(files or ())):
@@ -232,7 +233,7 @@ def what_is_not_of_the_store(path: Path) -> str | None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder with all that is in it; of a link, the link alone."""
+    """Remove a folder with its contents; if it is a link, remove only the link."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -240,7 +241,7 @@ def _remove(path: Path) -> None:
 
 
 def write_manifest(path: Path, manifest: Serialised) -> None:
-    """Write a manifest and make it last."""
+    """Write a manifest and sync it to disk."""
     with open(path, "wb") as file:
         file.write(manifest.to_bytes())
         file.flush()

@@ -1,4 +1,4 @@
-"""Studies: what a choice would do for a graph and a way of training on it, before anything is trained."""
+"""Studies: the effect of a choice for a given graph and training, measured without training."""
 
 from penstock.study.config import STUDIED, CacheStudy
 from penstock.study.layout import LayoutSettings, drop_layout, lay_out

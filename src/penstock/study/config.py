@@ -15,8 +15,8 @@ from penstock.study.orders import ORDERS
 TWICE, ORACLE, PLAIN, SUPERBATCH = "presample-2", "oracle", "belady-plain", "superbatch"
 STUDIED = (*POLICIES, TWICE, ORACLE, PLAIN, SUPERBATCH)
 """presample-2: ranked by two sampled epochs, not one (GNNLab's PreSC#2). oracle: the best static content, from the measured accesses
-themselves. belady-plain: Belady without hotness as a tie-break. superbatch: Belady that is told a whole window of batches at once, and the
-next window only when all of it is used up (Ginex)."""
+themselves. belady-plain: Belady without hotness as a tie-break. superbatch: Belady to which a whole window of batches is announced at once,
+and the next window only when it is used up (Ginex)."""
 
 LOOK_AHEAD = ("belady", PLAIN, SUPERBATCH)
 ALL = 0
@@ -32,15 +32,15 @@ class CacheStudy:
         batch_size: seeds per batch.
         orders, policies: names, of ORDERS and STUDIED.
         capacities: shares ("10%"), rows ("5000 rows") or bytes ("2GiB").
-        windows: batches that look-ahead policies know, the current one included; ALL for every batch.
-        epochs: number of epochs measured. One more is played before them to warm the caches, and not counted.
-        train_fraction: share of all nodes, drawn at random, to train on in place of a split; None takes the split.
+        windows: batches that look-ahead policies know, including the current one; ALL for every batch.
+        epochs: number of measured epochs. One more is simulated before them to warm the caches, and not counted.
+        train_fraction: share of all nodes, drawn at random, to use as seeds in place of a split; None: use the split.
         split: name of the split; None for the only one.
-        seed_type, node_type: the types of the train nodes and of the rows; None where there is only one.
+        seed_type, node_type: the types of the train nodes and of the rows; None if there is only one.
         row_bytes: bytes of a row; None: those of field x.
-        weight: edge field in proportion to which neighbours are drawn; None draws uniformly.
-        memory: bound on the recorded accesses and on what Belady knows of them.
-        seed: of all randomness.
+        weight: edge field by which neighbours are drawn; None: uniformly.
+        memory: bound on the recorded accesses, and on Belady's state.
+        seed: of everything random.
     """
 
     num_neighbors: tuple[int, ...] = (15, 10)
@@ -79,5 +79,5 @@ class CacheStudy:
     __repr__ = show
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return the settings as plain data."""
         return asdict(self)

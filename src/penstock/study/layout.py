@@ -1,8 +1,8 @@
-"""A packed layout for a store: sample, order, measure, and write what reads the fewest pages.
+"""A packed layout for a store: sample, make orders, measure them, and write the copy that reads the fewest pages.
 
-In: a store and a way of training on it. Out: a packed copy in the store (or none, where none helps) and its measured effect: the pages
-that a batch reads, of all its rows, and of those that a cache misses. Invariants: draws that an order is made from are not those that it is
-measured on; nothing but the copy changes; memory and disk are declared before the work, and refused there.
+In: a store and a way of training on it. Out: a packed copy in the store (or none, if none helps) and its measured effect: the pages that a
+batch reads, for all its rows, and for those that a cache misses. Invariants: orders are measured on other draws than those from which they
+are made; only the copy changes; memory and disk space are forecast before the work, and refused then if they do not suffice.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ from penstock.study.run import choose_seeds
 AUTO, ORIGINAL, PRESAMPLE = "auto", "original", "presample"
 POLICIES = (PRESAMPLE, *DYNAMIC, Belady.name)
 LEAST_GAIN = 0.02
-"""`auto` writes a copy only where it saves this share of the pages."""
+"""`auto` writes a copy only if it saves at least this share of the pages."""
 
 MEASURED_BATCHES = 64
 WARM_BATCHES = 16
-"""At most: batches that fill a cache whose content changes, before those that count. Where there are few, a quarter of them."""
+"""Most batches that warm a dynamic cache before batches are counted; if there are few batches, a quarter of them."""
 
 NODE_BYTES = 48
-"""Of memory per node of all types while an order is made: counts, the order in the making and the best so far, communities; or the tables
-of sampler and cache."""
+"""Memory per node of all types while an order is made: counts, the order being made and the best so far, communities; or the tables of
+sampler and cache."""
 
 LEAST_WORK_BYTES = 16 * MIB
 EDGES_PER_S, ORDERED_PER_S, COPY_BYTES_PER_S = 8e6, 80e6, 500e6
-"""Edges sampled; for each order tried, nodes and edges of graph and samples; bytes copied. For the forecast of time, a guess."""
+"""Rates for the forecast of time, estimates: sampled edges; per order tried, nodes and edges of graph and samples; copied bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,17 +68,17 @@ class LayoutSettings:
     """Settings of a layout.
 
     Attributes:
-        by: one of LAYOUTS or "random", or "auto" for the one of LAYOUTS that reads the fewest pages on this store.
+        by: one of LAYOUTS or "random", or "auto": the one of LAYOUTS that reads the fewest pages on this store.
         num_neighbors: fanout of each hop, element 0 next to the seeds.
         batch_size: seeds per batch.
-        order: of the seeds, of `penstock.study.orders.ORDERS`.
-        cache: rows kept in memory above the disk: "10%", "2GiB" or "5000 rows"; what counts are the pages of the rest.
-        policy: which: "presample" keeps the hottest; or "belady" or another dynamic one.
+        order: of the seeds, one of `penstock.study.orders.ORDERS`.
+        cache: rows kept in memory above the disk: "10%", "2GiB" or "5000 rows"; only pages of the other rows count.
+        policy: of this cache: "presample", which keeps the hottest rows, "belady" or another dynamic one.
         window: batches that Belady knows.
-        fields: to copy; None for all of the type that have more than a number a row: labels are not worth a page.
+        fields: to copy; None: all of the type with more than one number per row (labels are not worth a page).
         node_type, seed_type, split, train_fraction, weight: as in a `CacheStudy`.
-        page_bytes: what the disk reads at a time.
-        memory: bound for the process; None takes half of what is free.
+        page_bytes: size of a page, which the disk reads at a time.
+        memory: bound for the process; None: half of the free memory.
         seed: of everything random.
     """
 
@@ -100,7 +100,7 @@ class LayoutSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
+        """Check the settings."""
         settle(self)
         for name, known in (("by", (AUTO, *LAYOUTS, RANDOM)), ("order", ORDERS), ("policy", POLICIES)):
             check_choice(self, name, known)
@@ -112,7 +112,7 @@ class LayoutSettings:
     __repr__ = show
 
     def as_study(self) -> CacheStudy:
-        """What choosing seeds needs; checks the rest."""
+        """Return the settings for choosing seeds as a `CacheStudy`, which also checks them."""
         return CacheStudy(
             num_neighbors=self.num_neighbors, batch_size=self.batch_size, orders=(self.order,), train_fraction=self.train_fraction,
             split=self.split, seed_type=self.seed_type, node_type=self.node_type, seed=self.seed,
@@ -123,12 +123,12 @@ def lay_out(path: str | os.PathLike[str], settings: LayoutSettings, *, progress:
     """Pack the features of one node type of a store.
 
     Args:
-        path: of the store; nobody else may be writing it.
-        settings: see there.
-        progress: told of the forecast and of each stage.
+        path: of the store; no other process may be writing it.
+        settings: of the layout.
+        progress: receives the forecast and each stage.
     Returns:
-        plain data: `by` (None where nothing was written), `fields`, `num_bytes` added, `measured`: by order, pages and runs per batch (of
-            all its rows, of those missed).
+        Plain data: `by` (None if nothing was written), `fields`, `num_bytes` added, `measured`: by order, pages and runs per batch (for all
+            its rows, and for those missed).
     Raises:
         UsageError: there is nothing to pack. BudgetError: the memory does not suffice. StoreError: the disk does not, or is read-only.
     """
@@ -159,7 +159,7 @@ def drop_layout(path: str | os.PathLike[str], node_type: NodeType | None = None)
     """Remove the packed copies of a node type, or of all (None). Returns the types that had any."""
     with StoreChange(path) as change:
         if node_type is not None:
-            change.store.node_entry(node_type)  # refuses a type that is not there
+            change.store.node_entry(node_type)  # refuses an unknown type
         nodes = change.store.manifest.nodes
         found = [name for name, entry in nodes.items() if entry.packed is not None and node_type in (None, name)]
         if found:
@@ -168,7 +168,7 @@ def drop_layout(path: str | os.PathLike[str], node_type: NodeType | None = None)
 
 
 class _Work:
-    """What is to be done."""
+    """The work: a store, what is packed, and how batches are sampled."""
 
     def __init__(self, store: Store, settings: LayoutSettings) -> None:
         self.store, self.settings, self.graph = store, settings, store.graph()
@@ -184,11 +184,11 @@ class _Work:
 
     @cached_property
     def sampler(self) -> NeighborSampler:
-        """A sampler like training's; sums up weights."""
+        """Return a sampler like that of training; computes sums of weights."""
         return NeighborSampler(with_weights(self.graph, self.weights), list(self.settings.num_neighbors), seed=self.settings.seed)
 
     def accesses(self, progress: Progress) -> Accesses:
-        """Sample an epoch with other draws than training's."""
+        """Sample an epoch, with other draws than those of training."""
         order = make_order(self.settings.order, self.seeds)
         with stage(progress, "sample", order.num_batches(self.settings.batch_size, False), "batches"):
             batches = SampledBatches(self.sampler, NodeSeeds(self.seeds.node_type, self.seeds.ids), order, self.settings.batch_size)
@@ -196,11 +196,11 @@ class _Work:
 
     @property
     def num_kept(self) -> int:
-        """Rows that the cache keeps."""
+        """Number of rows that the cache keeps."""
         return plan_rows(self.settings.cache, {0: self.num_nodes}, {0: sum(spec.row_bytes for spec in self.specs)})[0]
 
     def batches(self, visits: np.ndarray, scratch: Scratch, progress: Progress) -> _Batches:
-        """The first batches of epoch 0 after those that warm the cache up, with what the cache misses of each."""
+        """Return batches of epoch 0, after those that warm the cache, with the rows of each that the cache misses."""
         settings, order = self.settings, make_order(self.settings.order, self.seeds)
         sampled = sample_batches(
             self.sampler, self.seeds.node_type, self.seeds.ids, order, batch_size=settings.batch_size, epochs=range(1)
@@ -220,10 +220,10 @@ class _Work:
     def choose(
         self, names: Sequence[str], sampled: Accesses, batches: _Batches, progress: Progress
     ) -> tuple[dict[str, Any], str | None, np.ndarray]:
-        """Make one order after the other and count its pages, of all rows and of those that the cache misses.
+        """Make one order after the other and count its pages, for all rows and for those that the cache misses.
 
         Returns:
-            (mean pages and runs per batch by order, the name of the one to write, the row of each node by it).
+            (mean pages and runs per batch by order, the name of the order to write, the row of each node in it).
         """
         layouts = Layouts(
             self.graph, self.node_type, sampled, self.sampler.fanouts, num_hot=self.num_kept, seed=self.settings.seed
@@ -231,10 +231,10 @@ class _Work:
         means = {ORIGINAL: batches.count(np.arange(self.num_nodes, dtype=index_dtype(self.num_nodes)), self)}
         best_name, best, fewest = names[0], np.empty(0, np.int32), (np.inf, 0)
         with stage(progress, f"order {self.node_type}", len(names), "orders"):
-            for name in sorted(names, key=plain_of):  # what orders have in common is made once
+            for name in sorted(names, key=plain_of):  # common parts of orders are made once
                 rows = rows_of(layouts.make(name), self.num_nodes)
                 means[name] = batches.count(rows, self)
-                pages = float(means[name][1, 0]), names.index(name)  # of equally good ones the first
+                pages = float(means[name][1, 0]), names.index(name)  # among equally good ones the first
                 if pages < fewest:
                     best_name, fewest, best = name, pages, rows
                 del rows
@@ -252,10 +252,10 @@ class _Work:
 
 
 class _Batches:
-    """Batches to be counted for one order after the other, kept in a scratch file: ids, and which of them a cache misses.
+    """Batches to be counted for several orders, kept in a scratch file: ids, and which of them a cache misses.
 
     Attributes:
-        num_batches: added. num_rows: of all together, asked for and missed.
+        num_batches: batches added. num_rows: of all batches together, requested and missed.
     """
 
     def __init__(self, scratch: Scratch) -> None:
@@ -266,7 +266,7 @@ class _Batches:
         return len(self._sizes)
 
     def add(self, ids: np.ndarray, missed: np.ndarray) -> None:
-        """One more batch, int64 each."""
+        """Add a batch; both arguments are int64."""
         at = 8 * sum(self.num_rows)
         self._file.write(ids, at)
         self._file.write(missed, at + ids.nbytes)
@@ -274,7 +274,7 @@ class _Batches:
         self.num_rows = [self.num_rows[0] + ids.size, self.num_rows[1] + missed.size]
 
     def count(self, rows: np.ndarray, work: _Work) -> np.ndarray:
-        """float64[2, 2]: mean pages and runs of a batch: of all its rows, and of those missed."""
+        """Return float64[2, 2]: mean pages and runs per batch, for all its rows and for those missed."""
         total, at = np.zeros((2, 2)), 0
 
         def batches() -> Iterator[np.ndarray]:
@@ -289,12 +289,12 @@ class _Batches:
         return (total / max(self.num_batches, 1)).round(1)
 
     def close(self) -> None:
-        """Give the disk space back."""
+        """Close the file, which frees its disk space."""
         self._file.close()
 
 
 def make_policy(name: str, num_nodes: int, capacity: int, window: int, visits: np.ndarray) -> Policy:
-    """A cache of one of POLICIES, with what it begins with."""
+    """Return a cache with one of POLICIES and its initial content."""
     if name == Belady.name:
         return Belady(num_nodes, capacity, window, hotness_classes(visits, NUM_CLASSES))
     if name in DYNAMIC:
@@ -305,13 +305,13 @@ def make_policy(name: str, num_nodes: int, capacity: int, window: int, visits: n
 
 
 def play(policy: Policy, batches: Iterable[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Play batches through a policy, telling it of those to come where it looks ahead: yields (ids, those missed) of each."""
+    """Simulate a policy on batches, announcing them if it looks ahead; yields (ids, missed ids) of each."""
     for ids in announced(policy, batches):
         yield ids, ids[policy.access(ids).hit_slots < 0]
 
 
 def _plan_memory(work: _Work) -> int:
-    """Return the bytes that rows on their way may take; refuse a bound that is too small."""
+    """Return the memory for rows being copied; refuse a bound that is too small."""
     baseline, all_nodes = resident_bytes(), sum(work.graph.num_nodes.values())
     node_bytes = NODE_BYTES * all_nodes
     text, left = work.settings.memory, free_bytes()
@@ -331,7 +331,7 @@ def _plan_memory(work: _Work) -> int:
 
 
 def _announce(work: _Work, work_bytes: int, progress: Progress) -> None:
-    """Say what it will take; refuse what the disk does not hold."""
+    """Report the forecast; refuse if the disk has too little space."""
     scratch = max(scratch_bytes(work.num_nodes, spec.row_bytes, work_bytes) for spec in work.specs)
     fanouts = np.cumprod(np.abs(work.settings.num_neighbors), dtype=np.float64)
     num_sampled, graph = work.seeds.ids.size * fanouts.sum(), work.graph

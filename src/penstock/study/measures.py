@@ -1,4 +1,4 @@
-"""Facts about accesses that no policy changes: their distribution, how alike epochs are, how skewed rows and lists are.
+"""Properties of accesses that do not depend on a policy: their distribution, similarity of epochs, skew of rows and lists.
 
 In: visit counts. Out: plain data for `study.json`.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from penstock.study.trace import ListReads
 
 NUM_POINTS = 60
-"""Of a curve: so many evenly, and so many dense at its start."""
+"""Points of a curve: this many evenly spaced, and this many dense at its start."""
 
 TOP = 0.1
 """Share of the nodes whose visits are compared between epochs."""
@@ -24,7 +24,7 @@ COVERED = (0.5, 0.9, 0.98)
 
 
 def describe_visits(visits: np.ndarray, num_epochs: int) -> dict[str, Any]:
-    """Distribution of accesses (PaGraph Fig. 5): of the nodes visited at all, the share visited at most so often.
+    """Return the distribution of accesses (PaGraph Fig. 5): for each count, the share of visited nodes with at most this many visits.
 
     Args:
         visits: int64[num_nodes], over `num_epochs` epochs.
@@ -44,7 +44,7 @@ def describe_visits(visits: np.ndarray, num_epochs: int) -> dict[str, Any]:
 
 
 def describe_lists(lists: ListReads, num_epochs: int) -> dict[str, Any]:
-    """How often lists are read, and how few bytes of them serve how many of the reads (DUCATI)."""
+    """Return how often lists are read, and which share of their bytes serves which share of the reads (DUCATI)."""
     total = int(lists.list_bytes.sum())
     item_bytes = total / max(int((lists.list_bytes > 0).sum()), 1)
     return {
@@ -58,7 +58,7 @@ def describe_lists(lists: ListReads, num_epochs: int) -> dict[str, Any]:
 
 
 def skew(accesses: np.ndarray, sizes: np.ndarray) -> dict[str, Any]:
-    """Serve as many accesses as possible with as little as possible: items by accesses per size.
+    """Return which share of the size serves which share of the accesses, taking items by accesses per size.
 
     Args:
         accesses, sizes: int64[num_items].
@@ -75,9 +75,9 @@ def skew(accesses: np.ndarray, sizes: np.ndarray) -> dict[str, Any]:
 
 
 def similarity(epochs: Sequence[np.ndarray]) -> list[float]:
-    """How alike the hot nodes of epochs that follow each other are, in [0, 1] (GNNLab's Table IV, whose text gives no formula).
+    """Return the similarity of the hot nodes of consecutive epochs, in [0, 1] (GNNLab's Table IV, whose text gives no formula).
 
-    With f(v) the visits of v in an epoch and T the tenth of all nodes visited most in it (ties by id, the visited ones only):
+    With f(v) the visits of v in an epoch and T the most visited tenth of all nodes in it (ties by id, only visited ones):
     sum of min(f1, f2) over T1 & T2, divided by the mean of the sum of f1 over T1 and the sum of f2 over T2.
     """
     result = []
@@ -95,7 +95,7 @@ def _top(visits: np.ndarray) -> np.ndarray:
 
 
 def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
-    """Spearman's, ties at their mean rank; 0 where one of them is constant."""
+    """Return Spearman's rank correlation, with ties at their mean rank; 0 if one of the inputs is constant."""
     ranks = [_ranks(values) for values in (one, other)]
     deviations = [values - values.mean() for values in ranks]
     scale = float(np.sqrt((deviations[0] ** 2).sum() * (deviations[1] ** 2).sum()))
@@ -109,7 +109,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def _thin(count: int) -> np.ndarray:
-    """Return int64[<= 2 * NUM_POINTS]: places in [0, count), the ends among them, dense at the start and evenly on to the end."""
+    """Return int64[<= 2 * NUM_POINTS]: indices in [0, count), including both ends, dense at the start and evenly spaced."""
     if count <= NUM_POINTS:
         return np.arange(count)
     points = np.concatenate([np.geomspace(1, count, NUM_POINTS) - 1, np.linspace(0, count - 1, NUM_POINTS)])

@@ -1,4 +1,4 @@
-"""The orders of a study: those of a training, and a bound."""
+"""The orders of a study: those of training, and one that is a bound."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from penstock.order import Order, order_by_name, proximity_order
 from penstock.records import Graph, NodeType
 
 ORDERS = (*TRAINED, "one-sequence")
-"""one-sequence is the bound: neighbours follow neighbours, and batches are too little mixed to train on."""
+"""one-sequence is the bound: neighbours follow neighbours, but batches are not mixed enough for training."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seeds:
-    """What an order is over.
+    """The seeds that an order arranges.
 
     Attributes:
         graph: of the seeds.
@@ -34,7 +34,7 @@ class Seeds:
 
 
 def make_order(name: str, seeds: Seeds) -> Order:
-    """Make the order of that name."""
+    """Make the order with a given name."""
     of = seeds.graph, (seeds.node_type, seeds.ids), seeds.labels
     if name == "one-sequence":
         return proximity_order(*of, seed=seeds.seed, batch_size=seeds.batch_size, num_sequences=1)

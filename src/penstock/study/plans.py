@@ -1,7 +1,7 @@
-"""Which plan feeds a model fastest on this machine: each is tried for some seconds, in a process of its own.
+"""Which plan feeds a model fastest on this machine: each plan is tried for some seconds, in its own process.
 
-In: a store and settings. Out: plain data: what each plan took, the one to use, and how well its measurement predicted another run of it.
-Nothing is modelled: each trial runs the loader that would feed the model, with its plan.
+In: a store and settings. Out: plain data: the measurements of each plan, the one to use, and how well its measurement predicted another
+run. There is no cost model: each trial runs the loader that would feed the model, with its plan.
 """
 
 from __future__ import annotations
@@ -35,41 +35,41 @@ from penstock.study.run import choose_seed_type
 
 Spell = Callable[[str, str | None], str]
 Changes = dict[str, Any]
-"""A plan as the settings that it changes, after `recipe`, which they overrule: as it is typed, or given to `make_plan`."""
+"""A plan as the settings that it changes, as options or arguments of `make_plan`: a `recipe`, and settings that override it."""
 
 ON_CPU, ON_DEVICE = ("mmap", "uva", "pyg"), ("uva", "pagraph", "gnnlab", "ducati")
-"""Recipes for stores that memory holds."""
+"""Recipes for stores that fit in memory."""
 NEAR = 0.05
-"""Rates that differ by a smaller share count as equal: then memory decides, and the number of threads."""
+"""Rates that differ by less than this share count as equal; then memory, or the number of threads, decides."""
 MUCH_SLOWER = 0.2
-"""If a plan is slower by this share than with more threads, still fewer threads are not tried."""
+"""If a plan is slower by this share than with more threads, even fewer threads are not tried."""
 FREE_SHARE = 0.8
-"""Share of the free memory that a store may take to count as one that fits."""
+"""A store fits in memory if it takes at most this share of the free memory."""
 BUDGET_SHARE = 0.5
-"""Share of the free memory for plans that need a budget, where none was given."""
+"""Default budget, as a share of the free memory, for plans that need one."""
 SPOOL_SHARE = 0.25
-"""Share of the free disk for a spool, where none was given."""
+"""Default size of a spool, as a share of the free disk space."""
 PATIENCE_S = 300.0
-"""Seconds that a plan may take to find out what is hot and to fill caches, beside those that are measured."""
+"""Seconds that a plan may take for presampling and filling caches, beside the measured ones."""
 CHUNK_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanStudy:
-    """What is to be trained, and the resources that may be used.
+    """The training to be planned, and the resources that may be used.
 
     Attributes:
         num_neighbors: fanout of each hop, element 0 next to the seeds.
         batch_size: seeds per batch.
-        num_workers: threads; None: the fewest that are as fast as all cores.
-        host_memory: a budget for the whole process ("2GiB"): only plans that keep it are tried. None: where the store does not fit what
-            is free, half of that for those that need one.
-        spool, spool_folder: as in a plan; None: as much as training reads of the store, at most a quarter of what is free.
-        device: "cuda": batches are wanted there. None: on the CPU.
-        recipes: that are tried; None: those that can be the fastest.
-        order, weight, shared_draws, layer_wise: of the seeds; edge field to draw neighbours by; as of a loader.
-        split, seed_type: whose train nodes; None where there is only one.
-        seconds: that each plan is measured for, after as many that do not count.
+        num_workers: threads; None: the smallest number that is as fast as all cores.
+        host_memory: a budget for the whole process ("2GiB"): only plans within it are tried. None: if the store does not fit in the free
+            memory, half of that, for plans that need a budget.
+        spool, spool_folder: as in a plan; None: as much as training reads of the store, at most a quarter of the free disk space.
+        device: "cuda": batches are delivered there. None: on the CPU.
+        recipes: to try; None: those that may be the fastest.
+        order, weight, shared_draws, layer_wise: as for a loader; `weight` is the edge field by which neighbours are drawn.
+        split, seed_type: of the train nodes; None if there is only one.
+        seconds: for which each plan is measured, after a warm-up of the same length.
         seed: of everything random.
     """
 
@@ -110,12 +110,12 @@ class PlanStudy:
     __repr__ = show
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return the settings as plain data."""
         return asdict(self)
 
 
 def as_python(name: str, value: str | None) -> str:
-    """Spell a setting as an argument."""
+    """Return a setting as a Python argument."""
     return name if value is None else f"{name}={value}"
 
 
@@ -126,26 +126,26 @@ def study_plans(
     progress: Progress | None = None,
     spell: Spell = as_python,
 ) -> dict[str, Any]:
-    """Try plans, and say which to use.
+    """Try plans, and choose one.
 
     Args:
         store: open, or its path.
-        progress: told of each plan.
-        spell: name and value (as Python has it, or None) of a setting -> how it is written where plans and failures are told.
+        progress: receives each plan.
+        spell: name and value (as in Python, or None) of a setting -> how it is written in descriptions of plans and failures.
     Returns:
-        plain data. `trials`: of each plan its `changes` and `num_workers`, and either `failed`, why it cannot be, or seeds_per_s, batch_ms,
-        memory_bytes (of the process, without maps), device_bytes, read_bytes_per_batch (of a disk; None where the system does not say),
-        hit_rate (of the rows, by a cache; None without one), ready_s, stage_ms, is_hopeless (much slower than another, and measured for
-        its first batches only). `chosen`: the place of the one to use; `again`: the same, run once more over other batches; `error`: by
-        how much its rate differs from the forecast, as a share of that.
+        Plain data. `trials`: for each plan its `changes` and `num_workers`, and either `failed`, why it does not work, or seeds_per_s,
+        batch_ms, memory_bytes (of the process, without maps), device_bytes, read_bytes_per_batch (from a disk; None if the system does not
+        provide it), hit_rate (of rows, by a cache; None without one), ready_s, stage_ms, is_hopeless (much slower than another, so only its
+        first batches were measured). `chosen`: index of the trial to use; `again`: the same plan, run once more over other batches;
+        `error`: the relative difference of its rate from the forecast.
     Raises:
-        UsageError, InputError, StoreError: as of a loader with these settings; UsageError: no plan works.
-        BudgetError: the container around this process has no room for another one.
+        UsageError, InputError, StoreError: as for a loader with these settings; UsageError: no plan works.
+        BudgetError: the container around this process has no room for another process.
     """
     progress, store = progress or Quiet(), store if isinstance(store, Store) else Store(store)
     choose_device(settings.device, Plan())
-    loader = make_loader(store, replace(settings, device=None), Plan(huge_pages=False), num_workers=0)  # refuses what no plan can do
-    loader([0])  # kernels are compiled once on a machine, and take memory then
+    loader = make_loader(store, replace(settings, device=None), Plan(huge_pages=False), num_workers=0)  # refuses what no plan supports
+    loader([0])  # compiles kernels, once per machine, which takes memory
     num_batches, num_bytes, free, cores = len(loader), bytes_read(store, settings.weight), free_bytes(), usable_cores()
     del loader
     require_room(TORCH_BYTES, "a process that tries a plan", "give the container more memory")
@@ -196,15 +196,15 @@ def study_plans(
 
 
 def fits(settings: PlanStudy, num_bytes: int, free: int) -> bool:
-    """Whether so many bytes of a store may be in memory."""
+    """Whether `num_bytes` of a store may be in memory."""
     return settings.host_memory is None and num_bytes <= FREE_SHARE * free
 
 
 def candidates(settings: PlanStudy, num_bytes: int, free: int, disk: int) -> Iterator[Changes]:
-    """Yield the plans that are tried; last, those that are slowest where pages of maps must come from a disk.
+    """Yield the plans to try; last, those that are slowest if pages of maps must be read from a disk.
 
     Args:
-        num_bytes: of the features and lists that training reads. free, disk: bytes of memory, and where a spool would be.
+        num_bytes: of the features and lists that training reads. free, disk: free bytes of memory, and of the disk for a spool.
     """
     budget = settings.host_memory or f"{int(BUDGET_SHARE * free) >> 20}MiB"
     if settings.recipes is not None:
@@ -229,11 +229,11 @@ def candidates(settings: PlanStudy, num_bytes: int, free: int, disk: int) -> Ite
 
 
 def choose(trials: list[dict[str, Any]], *, changes: Changes | None = None) -> int:
-    """Return the place of the one to use: of those that are as fast as the fastest, the one with the least memory; where only threads
-    differ (`changes`: of this plan), the one with the fewest.
+    """Return the index of the trial to use: of those about as fast as the fastest, the one with the least memory; among trials of one plan
+    (`changes`), the one with the fewest threads.
 
     Raises:
-        UsageError: none of them works.
+        UsageError: no plan works.
     """
     able = [place for place, trial in enumerate(trials) if "failed" not in trial and changes in (None, trial["changes"])]
     if not able:
@@ -244,7 +244,7 @@ def choose(trials: list[dict[str, Any]], *, changes: Changes | None = None) -> i
 
 
 def make_loader(store: Store, settings: PlanStudy, plan: Plan, num_workers: int, epoch: int = 0) -> NeighborLoader:
-    """Return the loader that is tried, about to begin an epoch."""
+    """Return the loader to try, positioned at the beginning of an epoch."""
     node_type = choose_seed_type(store, settings.seed_type)
     loader = NeighborLoader(
         store, list(settings.num_neighbors), (node_type, "train") if not store.is_homogeneous else "train", batch_size=settings.batch_size,
@@ -257,12 +257,12 @@ def make_loader(store: Store, settings: PlanStudy, plan: Plan, num_workers: int,
 
 
 def plan_of(changes: Changes) -> Plan:
-    """Return the plan that changes make."""
+    """Return the plan made of changes."""
     return make_plan(changes.get("recipe"), **{name: value for name, value in changes.items() if name != "recipe"})
 
 
 def bytes_read(store: Store, weight: str | None) -> int:
-    """Bytes of all that training may read of a store: neighbour lists with their weights, and features of nodes."""
+    """Return the bytes that training may read of a store: neighbour lists with their weights, and node features."""
     return sum(spec.data_bytes for spec in _read_arrays(store, weight))
 
 
@@ -274,7 +274,7 @@ def _read_arrays(store: Store, weight: str | None) -> list[Any]:
 
 
 def _read_once(store: Store, weight: str | None, progress: Progress) -> None:
-    """Read files through, as the first epoch would: what is tried first shall not be what brings them into memory."""
+    """Read all files once, as the first epoch would, so that the first trial is not the one that loads them into memory."""
     buffer = bytearray(CHUNK_BYTES)
     with stage(progress, "reading the store once", bytes_read(store, weight) >> 20, "MiB"):
         for spec in _read_arrays(store, weight):
@@ -292,7 +292,7 @@ def _halves(count: int) -> Iterator[int]:
 def _try(
     store: Store, settings: PlanStudy, changes: Changes, num_workers: int, *, epoch: int, to_beat: float, spell: Spell
 ) -> dict[str, Any]:  # fmt: skip
-    """Run `penstock.study.trial`; returns what it says, or `failed`."""
+    """Run `penstock.study.trial`; returns its result, or `failed`."""
     asked = {
         "store": str(store.path), "settings": settings.as_dict(), "changes": changes, "num_workers": num_workers, "epoch": epoch,
         "to_beat": to_beat,
@@ -312,7 +312,7 @@ def _try(
                 process.wait()
             finally:
                 timer.cancel()
-                process.kill()  # nothing where it has ended
+                process.kill()  # no effect if it has ended
         if is_late.is_set():
             return {"failed": f"was not done after {patience_s:.0f} s"}
         if process.returncode == 0:
@@ -327,5 +327,5 @@ def _try(
 
 
 def settings_of(values: dict[str, Any]) -> PlanStudy:
-    """Read settings back from plain data."""
+    """Return settings from plain data."""
     return replace(PlanStudy(), **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})

@@ -1,4 +1,4 @@
-"""The pictures of a study: misses against capacity, and how skewed accesses are. Each as SVG and as PNG."""
+"""The pictures of a study: misses against capacity, and the skew of accesses. Each as SVG and PNG."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLOURS = {
     "fifo": "#c8463d", "lru": "#3f9d62", "lfu": "#7f5fb0", "clock": "#d977a8", "sieve": "#9a8f2d", "s3-fifo": "#37a2a2",
 }  # fmt: skip
 OTHER_COLOURS = ("#6b4f3a", "#b5577d", "#4c8c7d", "#9c7a3c", "#5b5ea6", "#7d8c4c")
-"""Static policies are drawn full, dynamic ones dashed, bounds and look-ahead in black and grey."""
+"""Static policies have solid lines, dynamic ones dashed lines, bounds and look-ahead are black and grey."""
 
 
 def write_pictures(result: dict[str, Any], folder: Path) -> list[Path]:
@@ -68,7 +68,7 @@ def draw_curves(name: str, order: dict[str, Any], result: dict[str, Any]) -> Fig
 
 
 def draw_orders(result: dict[str, Any]) -> Figure:
-    """Missed rows per epoch, a panel per capacity, a row per policy, a dot per order: an order changes what a batch asks for."""
+    """Draw missed rows per epoch, a panel per capacity, a row per policy, a dot per order, since an order changes what a batch asks for."""
     orders = result["orders"]
     labels = [label for label in next(iter(orders.values()))["curves"] if all(label in order["curves"] for order in orders.values())]
     shown = list(enumerate(result["capacities"]))[-4:]
@@ -90,7 +90,8 @@ def draw_orders(result: dict[str, Any]) -> Figure:
 
 
 def draw_accesses(name: str, order: dict[str, Any]) -> Figure:
-    """How often nodes are read (PaGraph Fig. 5), and how little serves how many of the reads, of rows and of lists."""
+    """Draw how often nodes are read (PaGraph Fig. 5), and which share of the bytes serves which share of the reads, of rows and of
+    lists."""
     figure = new_figure(9.6, 3.6)
     left, right = figure.subplots(1, 2)
     rows, lists = order["accesses"]["rows"], order["accesses"]["lists"]
@@ -112,15 +113,15 @@ def draw_accesses(name: str, order: dict[str, Any]) -> Figure:
 
 
 def apart(num_rows: int, number: int, count: int) -> list[float]:
-    """Heights of the dots of one of `count` series in `num_rows` rows: none upon another."""
+    """Return the heights of the dots of one of `count` series in `num_rows` rows, so that dots do not overlap."""
     return [row + 0.5 * (number - (count - 1) / 2) / count for row in range(num_rows)]
 
 
 def line_of(label: str) -> dict[str, Any]:
-    """How the line of a policy looks."""
+    """Return the style of a policy's line."""
     name, _, window = label.partition(" ")
     if name not in LOOK_AHEAD:
-        wide = 3.4 if name == "degree" else 1.5  # often under the line of another
+        wide = 3.4 if name == "degree" else 1.5  # wide, as it is often under another line
         colour = COLOURS.get(name, OTHER_COLOURS[sum(name.encode()) % len(OTHER_COLOURS)])
         return {"color": colour, "ls": "--" if name in DYNAMIC else "-", "marker": "o", "ms": 3, "lw": wide}
     style = {"belady": "-.", "belady-plain": ":", "superbatch": (0, (1, 3))}[name]
@@ -131,7 +132,7 @@ def line_of(label: str) -> dict[str, Any]:
 
 
 def finish(axes: Axes, title: str, shares: Iterable[float], *, top: float | None = None, xlabel: str = "rows kept, % of the nodes") -> None:
-    """Title, axes from 0 on, a grid."""
+    """Set a title, axes from 0 on, and a grid."""
     frame(axes, title)
     axes.set_xlabel(xlabel)
     axes.set_xlim(0, max([*shares, 1e-9]) * 1.03)

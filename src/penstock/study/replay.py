@@ -1,7 +1,7 @@
-"""Recorded accesses through policies: hits of every batch at every capacity.
+"""Replaying recorded accesses through policies: hits of every batch at every capacity.
 
-In: a trace and names of policies. Out: curves. Invariant: the figures are those of `penstock.cache.simulate` over the same batches.
-Static rankings take one pass for all capacities; dynamic policies begin empty and take one each.
+In: a trace and names of policies. Out: curves. Invariant: results equal those of `penstock.cache.simulate` over the same batches.
+Static rankings take one pass for all capacities; dynamic policies start empty and take one pass per capacity.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from penstock.study.config import ALL, LOOK_AHEAD, ORACLE, PLAIN, SUPERBATCH, TW
 from penstock.study.trace import Trace
 
 BYTES_PER_USE = 25
-"""Of what Belady knows of an access in its window: its log, and the ids that wait."""
+"""Memory per access in Belady's window: its log, and the waiting ids."""
 
 
 @dataclass(slots=True)
 class Replay:
-    """One order's accesses.
+    """The accesses of one order.
 
     Attributes:
-        trace: of them.
-        workload, node_type: what hotness is about.
-        warm_epochs: played but not counted.
-        capacities: rows.
-        memory_bytes: what Belady may know of accesses at most.
-        advance: told of accesses played.
-        hotness: what was ranked by so far, by name.
+        trace: the accesses.
+        workload, node_type: the basis of hotness.
+        warm_epochs: simulated but not counted.
+        capacities: in rows.
+        memory_bytes: most memory for Belady's window.
+        advance: called with numbers of simulated accesses.
+        hotness: name -> hotness computed so far.
     """
 
     trace: Trace
@@ -79,7 +79,7 @@ class Replay:
             self.advance(ids.size)
 
     def fits(self, window: int | None) -> bool:
-        """Whether what Belady knows of a window stays within memory."""
+        """Whether Belady's state for a window stays within memory."""
         if window is None:
             return True
         trace = self.trace
@@ -87,7 +87,7 @@ class Replay:
         return min(known, trace.num_accesses) * BYTES_PER_USE <= self.memory_bytes
 
     def cost(self, name: str) -> int:
-        """Accesses that are played for a policy, as `advance` counts them."""
+        """Return the number of accesses simulated for a policy, as counted by `advance`."""
         if name in (*STATIC, TWICE, ORACLE):
             per_epoch = self.trace.num_batches // self.trace.num_epochs
             return sum(self.trace.sizes[self.warm_epochs * per_epoch :])
@@ -95,7 +95,8 @@ class Replay:
 
 
 def expand(policies: tuple[str, ...], windows: tuple[int, ...]) -> dict[str, tuple[str, int | None]]:
-    """Label -> (name, window or None): a policy that looks ahead is played once per window, a window of one batch by Belady only."""
+    """Return label -> (name, window or None): a policy that looks ahead is simulated once per window; a window of one batch only with
+    Belady."""
     curves: dict[str, tuple[str, int | None]] = {}
     for name in policies:
         if name not in LOOK_AHEAD:

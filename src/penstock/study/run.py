@@ -1,6 +1,6 @@
-"""A study of caches: sample once per order, replay through every policy at every capacity, and put the figures together.
+"""A study of caches: sample once per order, replay through every policy at every capacity, and collect the results.
 
-In: an open store and settings. Out: plain data, what `study.json` holds.
+In: an open store and settings. Out: plain data, the content of `study.json`.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ WARM_EPOCHS = 1
 def study_cache(
     store: Store | str | os.PathLike[str], settings: CacheStudy, *, progress: Progress | None = None, ids: np.ndarray | None = None
 ) -> dict[str, Any]:
-    """Study what caches of the rows of one node type would do.
+    """Study caches for the rows of one node type.
 
     Args:
         store: open, or its path; its features are not read.
-        settings: what to play.
-        progress: told of batches sampled and accesses played.
-        ids: int64[num_seeds], distinct: train nodes in place of those that the settings name.
+        settings: of the study.
+        progress: receives batches sampled and accesses simulated.
+        ids: int64[num_seeds], distinct: train nodes in place of those given by the settings.
     Returns:
-        plain data: settings, the graph, the capacities, and for each order the accesses and a curve per policy.
+        Plain data: settings, the graph, the capacities, and for each order the accesses and a curve per policy.
     """
     progress, curves = progress or Quiet(), expand(settings.policies, settings.windows)
     if not curves:
@@ -75,7 +75,7 @@ def study_cache(
 
 
 def choose_seed_type(store: Store, node_type: NodeType | None) -> NodeType:
-    """Return the node type that is named, or the one to train on."""
+    """Return the given node type, or the one to train on."""
     if node_type is None:
         with_splits = [name for name in store.node_types if store.split_names(name)]
         candidates = with_splits or store.node_types
@@ -123,7 +123,7 @@ def choose_capacities(texts: tuple[str, ...], num_nodes: int, row_bytes: int | N
 
 
 def _describe_graph(graph: Graph, node_type: NodeType) -> dict[str, Any]:
-    """Size and skew: the share of all reads that lead to the hundredth of the nodes with the highest out-degree."""
+    """Return size and skew of a graph; skew is the share of edges whose source is among the 1 % of nodes with the highest out-degree."""
     degrees = np.sort(degree_hotness(graph, node_type))[::-1]
     top = max(degrees.size // 100, 1)
     return {
@@ -167,14 +167,14 @@ def _study_order(
 
 
 def summarize(hits: np.ndarray, asked: np.ndarray, num_epochs: int, row_bytes: int | None) -> dict[str, Any]:
-    """One curve, an element per capacity.
+    """Return one curve, an element per capacity.
 
     Args:
         hits: int64[num_capacities, num_batches] of the measured epochs.
         asked: int64[num_batches].
     Returns:
-        hit_rate: hits / asked of all batches together; mean_batch_hit_rate: the mean of the batches' quotients, as papers have it;
-        missed_rows: per epoch; by_epoch: missed rows of each; moved_bytes: per epoch, where the length of a row is known.
+        hit_rate: hits / asked of all batches together; mean_batch_hit_rate: the mean of the rates of batches, as in the papers;
+        missed_rows: per epoch; by_epoch: missed rows of each epoch; moved_bytes: per epoch, if the length of a row is known.
     """
     by_epoch = (asked - hits).reshape(len(hits), num_epochs, -1).sum(2)
     missed = by_epoch.mean(1)

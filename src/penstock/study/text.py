@@ -1,4 +1,4 @@
-"""A study as lines for people."""
+"""Studies as text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from penstock.report import words
 
 UNSURE = 0.2
-"""Error of a forecast from which on it tells little."""
+"""Error from which on a forecast counts as unreliable."""
 
 
 def as_text(result: dict[str, Any]) -> str:
@@ -51,7 +51,7 @@ def _cells(curve: dict[str, Any]) -> list[str]:
 
 
 def align(rows: list[list[str]]) -> list[str]:
-    """Columns of equal width, the first one to the left."""
+    """Return lines with aligned columns; the first column is left-aligned."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]).rstrip()
@@ -64,7 +64,7 @@ def _percent(share: float) -> str:
 
 
 def plan_lines(result: dict[str, Any], name: Callable[[dict[str, Any]], str]) -> list[str]:
-    """Return the table of plans that were tried, and what is foretold by the one that was chosen. `name`: spells what a plan changes."""
+    """Return the table of tried plans, and the forecast for the chosen one. `name`: writes the settings that a plan changes."""
     settings, trials, again = result["settings"], result["trials"], result["again"]
     chosen = trials[result["chosen"]]
     fanouts = ",".join(map(str, settings["num_neighbors"]))

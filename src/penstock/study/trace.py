@@ -1,8 +1,8 @@
 """The accesses of some epochs, recorded once and replayed through any number of policies.
 
-In: a sampler and an order. Out: per batch the distinct rows that it reads, and how often each neighbour list was read. Invariant: what
-is replayed is what `sample_batches` gives. Ids are kept as int32, in memory up to a bound; the rest goes to a temporary file without a
-name, which is gone with the process, however it ends. Sampling again for each policy would need no room but costs several times as much.
+In: a sampler and an order. Out: per batch the distinct rows that it reads, and how often each neighbour list was read. Invariant: a trace
+equals the batches of `sample_batches`. Ids are kept as int32, in memory up to a bound; the rest goes to a nameless temporary file, which
+does not outlive the process. Sampling again for each policy would need no space, but takes several times as long.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Trace:
 
     Args:
         num_nodes: ids lie in [0, num_nodes), which int32 can hold.
-        num_epochs: all of as many batches.
-        memory_bytes: kept in memory at most; what comes later is in a temporary file.
+        num_epochs: number of epochs, all with the same number of batches.
+        memory_bytes: most memory for ids; later ones are in a temporary file.
     """
 
     def __init__(self, num_nodes: int, num_epochs: int, memory_bytes: int) -> None:
@@ -61,19 +61,19 @@ class Trace:
     def finish(self) -> None:
         """Call this after the last batch."""
         if self._file is not None:
-            with self._file as file:  # the map outlives it
+            with self._file as file:  # the map outlives the file
                 file.flush()
                 if size := file.tell():
                     self._spilled = np.memmap(file, dtype=np.int32, mode="r", shape=(size // 4,))
 
     @property
     def num_batches(self) -> int:
-        """Batches of all epochs."""
+        """Number of batches of all epochs."""
         return len(self.sizes)
 
     @property
     def num_accesses(self) -> int:
-        """Rows asked for, by all batches."""
+        """Number of rows requested by all batches."""
         return sum(self.sizes)
 
     @property
@@ -117,16 +117,16 @@ def record(
     sampler: NeighborSampler, seeds: tuple[NodeType, np.ndarray], order: Order, *, batch_size: int, num_epochs: int, measured_from: int,
     node_type: NodeType, memory_bytes: int, advance: Callable[[int], None],
 ) -> tuple[Trace, ListReads]:  # fmt: skip
-    """Sample epochs 0 to `num_epochs` - 1 and keep what they read.
+    """Sample epochs 0 to `num_epochs` - 1 and record their accesses.
 
     Args:
         sampler: not disjoint.
         seeds: (node type, int64[num_seeds] ids).
-        order, batch_size: which seeds make a batch.
+        order, batch_size: determine the seeds of each batch.
         measured_from: the first epoch whose reads of lists count.
-        node_type: whose rows and lists.
+        node_type: whose rows and lists are recorded.
         memory_bytes: see `Trace`.
-        advance: told of every batch.
+        advance: called for every batch.
     """
     graph = sampler.graph
     trace = Trace(graph.num_nodes[node_type], num_epochs, memory_bytes)

@@ -1,7 +1,7 @@
-"""One plan, tried: the process that `study_plans` starts for each, so that none finds what another has left in memory.
+"""Trying one plan: the process that `study_plans` starts for each plan, so that none is affected by memory that another left.
 
-In: JSON as an argument; standard input stays open as long as somebody waits for the answer. Out: JSON on standard output: what was
-measured, or `failed`, the message of an error with its marks.
+In: JSON as an argument; standard input stays open as long as the parent waits for the answer. Out: JSON on standard output: the
+measurements, or `failed`, the message of an error with its argument marks.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from penstock.study.plans import make_loader, plan_of, settings_of
 
 LEAST_BATCHES = 3
 HOPELESS = 5
-"""A plan is given up when another is so many times as fast, once it has had so many times the seconds to warm up."""
+"""A plan is given up if another is this many times as fast, after a warm-up of this many times the seconds."""
 
 
 def measure(loader: NeighborLoader, seconds: float, device: str | None, to_beat: float = 0.0) -> dict[str, Any]:
-    """Take batches for a while, and then those that count for as long, epoch after epoch; the first ones count where they are hopelessly
-    slower than `to_beat`, in seeds a second."""
+    """Load batches for some time to warm up, then measure for as long, epoch after epoch. If the first batches are hopelessly slower than
+    `to_beat`, in seeds per second, they are the measurement."""
     batches = chain.from_iterable(iter(lambda: loader, None))
     first = 0.0
     for is_warm in (False, True):
         before, read_before, started = loader.stats(), _read_bytes(), time.perf_counter()
         for count, _ in enumerate(batches, 1):
             took = time.perf_counter() - started
-            first = took if count == 1 else first  # what looks ahead is late with that, and not with others
+            first = took if count == 1 else first  # a loader that looks ahead is late with the first batch only
             is_slow = HOPELESS * (count - 1) * loader.batch_size < to_beat * (took - first)
             is_hopeless = is_slow and not is_warm and count >= LEAST_BATCHES and took >= HOPELESS * seconds
             is_enough = count >= LEAST_BATCHES + loader.num_workers and (is_warm or loader.is_settled)
             if is_hopeless or (is_enough and took >= seconds):
                 break
-        if device is not None and torch.cuda.is_available():  # else in Triton's interpreter
+        if device is not None and torch.cuda.is_available():  # not in Triton's interpreter
             torch.cuda.synchronize(device)
         took = time.perf_counter() - started
         if is_hopeless:
@@ -68,7 +68,7 @@ def measure(loader: NeighborLoader, seconds: float, device: str | None, to_beat:
 
 
 def _read_bytes() -> int | None:
-    """Bytes that this process has read from disks; None where the system does not say."""
+    """Return the bytes that this process has read from disks; None if the system does not provide it."""
     try:
         with open("/proc/self/io") as file:
             return next(int(line.split()[1]) for line in file if line.startswith("read_bytes"))
@@ -83,9 +83,9 @@ def _end_with_who_waits() -> None:
 
 
 def main() -> None:
-    """Answer once."""
+    """Try the plan, and print the answer."""
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # so that output of libraries does not mix with the answer
     asked = json.loads(sys.argv[1])
     threading.Thread(target=_end_with_who_waits, daemon=True).start()
     try:

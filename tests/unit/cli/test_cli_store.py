@@ -172,7 +172,7 @@ def test_no_arguments_print_the_help_alone(capfd):
 @pytest.mark.parametrize(
     ("command", "defaults"),
     [
-        ("ingest", ["half of what is free", "where edges have fields", "look"]),
+        ("ingest", ["half of the free memory", "if edges have fields", "detected"]),
         ("train", ["the one with labels", "one per fanout", "the only one"]),
         ("generate rmat", ["permute"]),
     ],

@@ -1,7 +1,7 @@
-"""What a device takes of the host's memory: for budgets of that memory.
+"""Host memory that a device needs: for budgets of host memory.
 
-In: where rows and lists are, who draws, and a short profile. Out: bytes. Invariant: what is counted is an upper bound of what is in use at
-once. Nothing of it was measured on a GPU.
+In: where rows and lists are, whether the device samples, and a short profile. Out: bytes. Invariant: the result is an upper bound of the
+memory in use at the same time. None of it was measured on a GPU.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 ID_BYTES = 8
 ROUNDING = 2
-"""torch's pinned memory comes in powers of two, and is kept: a copy takes twice its bytes at most."""
+"""torch allocates pinned memory in powers of two, and keeps it: a copy takes at most twice its bytes."""
 FOUND_BYTES_PER_NODE = 24
-"""While the rows of a static cache are ranked whose size is found later: visits, ids best first, and a block of the ranking."""
+"""For ranking the rows of a static cache whose size is determined later: visits, ranked ids, and a block of the ranking."""
 FIFO_BYTES_PER_NODE = 4
-"""Its directory."""
+"""For the directory of FIFO."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +39,11 @@ class DeviceUse:
     """What a device needs of the host.
 
     Attributes:
-        is_drawing: it draws the samples, which then are in its memory.
-        pinned_bytes: that it reads and that must stay in memory of the host. copied_bytes: those of them that are copies, and held already.
-        placing_bytes: while the topology is copied to it.
-        types_read: node types whose rows it reads by itself.
-        rows: node type -> rows kept on it; None: as many as find room.
+        is_drawing: it samples; the samples are then in its memory.
+        pinned_bytes: host memory that it reads and that must stay resident. copied_bytes: the part of it that is copies, held already.
+        placing_bytes: host memory for copying the topology to it.
+        types_read: node types whose rows it reads directly.
+        rows: node type -> rows kept on it; None: as many as fit.
     """
 
     is_drawing: bool = False
@@ -55,13 +55,13 @@ class DeviceUse:
 
 
 def device_use(plan: Plan, caches: Caches, *, topology: str, is_mapped: bool) -> DeviceUse:
-    """What a device needs, by where everything is.
+    """Return what a device needs, from where rows and lists are.
 
     Args:
         plan: resolved.
-        caches: tables and lists, with nothing kept of them.
-        topology: where the device that draws samples reads lists (`Drawing.topology`); "host": the CPU draws.
-        is_mapped: the graph and the arrays are files; what the device reads of those is not in the process' memory otherwise.
+        caches: tables and lists, without caches.
+        topology: where the device reads lists to sample (`Drawing.topology`); "host": the CPU samples.
+        is_mapped: graph and arrays are mapped files, so that parts read by the device are not counted as memory of the process otherwise.
     """
     assert caches.graph is not None
     pinned = caches.tiers_of(PinnedTier)
@@ -78,13 +78,13 @@ def device_use(plan: Plan, caches: Caches, *, topology: str, is_mapped: bool) ->
 
 
 def _largest_bytes(graph: Graph) -> int:
-    """Of the arrays of a topology, which are copied to a device one after the other."""
+    """Return the size of the largest array of a topology; arrays are copied to a device one after the other."""
     arrays = [array for csc in graph.adjacency.values() for array in (csc.indptr, csc.indices, csc.edge_ids, csc.sums)]
     return max((array.nbytes for array in arrays if array is not None), default=0)
 
 
 def rows_on_device(plan: Plan, caches: Caches) -> dict[NodeType, int] | None:
-    """Node type -> rows that the device keeps by a policy of its own; None: it is found out after the first steps."""
+    """Return node type -> rows that the device keeps by its own policy; None: determined after the first steps."""
     if plan.device_policy is None:
         return {}
     if plan.device_cache is None:
@@ -93,7 +93,7 @@ def rows_on_device(plan: Plan, caches: Caches) -> dict[NodeType, int] | None:
 
 
 def batch_bytes(profile: Profile, row_bytes: Mapping[NodeType, int], use: DeviceUse | None) -> tuple[int, int]:
-    """Return the bytes of the host for (the sample of a batch, its rows): of a device, what passes through the host."""
+    """Return the host memory of a batch, in bytes: (its sample, its rows); with a device, only what passes through the host."""
     counts = profile.num_nodes
     if use is None:
         return profile.sample_bytes, sum(counts.get(t, 0) * width for t, width in row_bytes.items())
@@ -103,8 +103,8 @@ def batch_bytes(profile: Profile, row_bytes: Mapping[NodeType, int], use: Device
 
 
 def state_bytes(plan: Plan, graph: Graph, use: DeviceUse | None) -> int:
-    """What the host knows of the rows that are kept on a device: directories, and states of dynamic policies. FIFO's directory is made here
-    and goes to the device, where that reads the rows by itself."""
+    """Return the host memory for caches on a device: directories, and states of dynamic policies. FIFO's directory is made on the host and
+    moved to the device, if the device reads the rows directly."""
     if use is None or plan.device_policy is None:
         return 0
     counts = {t: count for t, count in graph.num_nodes.items() if use.rows is None or t in use.rows}

@@ -1,7 +1,7 @@
 """One budget of host memory, fitted to this machine, graph and model.
 
-In: a plan with a budget, what makes batches, and a training step to try. Out: what is kept, how far the loader looks ahead, and how many
-batches it makes at once, so that all of the process stays within the budget; or a refusal with the sum. Batches do not depend on any of it.
+In: a plan with a budget, a batch maker, and a training step to try. Out: what is kept, how far the loader looks ahead, and how many batches
+it makes at once, so that the whole process stays within the budget; or a refusal with the sum. Batches do not depend on any of this.
 """
 
 from __future__ import annotations
@@ -47,43 +47,43 @@ if TYPE_CHECKING:
     from penstock.feed.maker import BatchMaker
 
 BATCHES_SHARE = 0.3
-"""Of the budget that batches under way may take before fewer of them are made at once."""
+"""Share of the budget that batches under way may take before fewer are made at once."""
 PROBED_SHARES = (0.125, 0.25, 0.5, 1.0)
-"""Of a batch, that a training step is tried with, as far as memory holds it: edges grow faster than nodes."""
+"""Shares of a batch on which a training step is tried, as far as memory suffices; large ones matter, as edges grow faster than nodes."""
 KEPT_MARGIN, MOST_KEPT = 1.5, 2.5
-"""Of a step, in place of MARGIN, where malloc keeps what is freed: what is free lies in pieces, of which a step touches more than it uses.
-One that uses 347 MiB at its peak was seen to grow by 390 to 510, and one of larger pieces that uses 680 by 1,120 to 1,610: at least, and
-at most, between which two steps in a row tell."""
+"""Factors on the memory of a step, in place of MARGIN, if malloc keeps freed memory: free memory is fragmented, so a step touches more than
+it uses. A step with a peak of 347 MiB grew the process by 390 to 510 MiB, one of larger pieces with a peak of 680 MiB by 1,120 to 1,610. If
+there is room for MOST_KEPT, two consecutive steps are measured; KEPT_MARGIN is the least."""
 NEW_SHARE, FILES_BYTES = 0.25, 32 << 20
-"""Of a step, that it may take beside what earlier ones have left free: 130 of 520 MiB; and what libraries may take that they did not take
-before the first epoch: 24 MiB."""
+"""Share of a step's memory that it may allocate beside what earlier steps left free (measured: 130 of 520 MiB); and what libraries may take
+beyond what they took before the first epoch (measured: 24 MiB)."""
 READ_BYTES_PER_ROW = 96
-"""Of the plan of a read: order, places, starts, lengths."""
+"""For the plan of a read: order, places, starts, lengths."""
 STEP_BYTES_PER_ROW_BYTE = 2.0
-"""Where no step is there to be tried: twice the features of a batch."""
+"""Assumed memory of a step if there is none to try: twice the features of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What the process may hold between two batches.
+    """Memory that the process may hold between two batches.
 
     Attributes:
-        held_bytes: of memory, not of files; beyond it, what is free is given back.
+        held_bytes: of memory, without file pages; beyond it, free memory is returned to the system.
     """
 
     held_bytes: int
 
     @classmethod
     def below(cls, num_bytes: int, step_bytes: int) -> Bound:
-        """Return what leaves room for the next step below `num_bytes` of memory."""
+        """Return the bound that leaves room for the next step below `num_bytes` of memory."""
         return cls(num_bytes - int(NEW_SHARE * step_bytes) - FILES_BYTES)
 
     def keep_within(self) -> None:
-        """Between two batches: give back what malloc keeps where the next step might go beyond the bound.
+        """Call between two batches: return memory that malloc keeps to the system, if the next step might exceed the bound.
 
-        Steps and threads free memory in pieces of ever other sizes, and take new memory where none of them fits: in 60 steps of a typed
-        graph the process grew from 1.05 to 1.3 GiB, with 500 MiB of malloc's in use after each forward pass and 260 between steps. To
-        give back at every step halves the seeds per second.
+        Steps and threads free pieces of varying sizes, and allocate new memory if none of these fits: in 60 steps on a typed graph the
+        process grew from 1.05 to 1.3 GiB, with 500 MiB of malloc's memory in use after each forward pass and 260 between steps. Returning
+        memory at every step halves the seeds per second.
         """
         if anonymous_bytes() > self.held_bytes:
             give_back_freed_memory()
@@ -91,19 +91,19 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """What a budget came to.
+    """The result of fitting a budget.
 
     Attributes:
         memory: the sum.
-        batch_bytes: counted for the rows of a batch; None where a device reads or gets them.
-        num_workers: threads, fewer where memory is short.
-        max_in_flight: batches in the making or waiting; of rows that are read ahead, one where that leaves more for caches.
+        batch_bytes: counted for the rows of a batch; None if a device reads or receives them.
+        num_workers: threads; fewer than asked for if memory is short.
+        max_in_flight: batches being made or waiting; if rows are read ahead, one if that leaves more for caches.
         rows: node type -> rows kept.
         lists: edge type -> nodes whose lists are kept, best first; empty when the caches are made.
-        visits: node type -> uint8[num_nodes], of the profile; likewise.
+        visits: node type -> uint8[num_nodes], of the profile; empty when the caches are made.
         num_sampled: batches of the profile.
-        rows_on_device: node type -> rows kept on a device by a policy of its own; None: it is found out after the first steps.
-        bound: of what is held between two batches.
+        rows_on_device: node type -> rows kept on a device by its own policy; None: determined after the first steps.
+        bound: on the memory held between two batches.
     """
 
     memory: MemoryPlan
@@ -128,14 +128,14 @@ def fit_memory(
     step: Callable[[Any], object] | None,
     use: DeviceUse | None,
 ) -> Fitted:
-    """Take a short profile and share the plan's budget out.
+    """Take a short profile and divide the plan's budget.
 
     Args:
         plan: with `host_memory`, resolved.
-        maker, caches: make batches; nothing is kept in memory yet.
-        num_workers, max_in_flight: threads, and batches at once at most.
-        step: a training step on a copy of the model; None: one that takes twice the features of a batch, of the device if there is one.
-        use: what a device needs; None: there is none.
+        maker, caches: make batches; no rows or lists are kept yet.
+        num_workers, max_in_flight: most threads, and most batches at once.
+        step: a training step on a copy of the model; None: assume that it takes twice the features of a batch (on the device, if any).
+        use: what a device needs; None: there is no device.
     Raises:
         BudgetError: see `plan_memory`; or the container around this process has less.
     """
@@ -148,7 +148,7 @@ def fit_memory(
     in_flight = max(max_in_flight, 1)
     while in_flight > 1 and (in_flight + 1) * (batch.sample + batch.rows + batch.staging) > BATCHES_SHARE * budget:
         in_flight -= 1
-    shares = PROBED_SHARES if use is None else PROBED_SHARES[:1]  # the memory of a device is taken too
+    shares = PROBED_SHARES if use is None else PROBED_SHARES[:1]  # a step takes memory of the device too
 
     def measured() -> tuple[int, int]:
         process_bytes, step_bytes = measure_step(maker, caches, profile, step or (lambda batch: None), use, budget, shares)
@@ -170,7 +170,7 @@ def fit_memory(
     except BudgetError:
         if not keeps_freed_memory():
             raise
-        stop_keeping_freed_memory()  # slower, but less
+        stop_keeping_freed_memory()  # slower, but takes less memory
         process_bytes, step_bytes = measured()
         run = replace(run, process_bytes=process_bytes, step_bytes=step_bytes)
         memory, way = choose_way(budget, ways, run.needs, search)
@@ -195,13 +195,13 @@ def fit_memory(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchBytes:
-    """Bytes of the host that a batch takes at most.
+    """Most host memory that a batch takes, in bytes.
 
     Attributes:
-        sample, rows: drawn, and gathered.
-        staging: pinned copies of both, on their way to a device.
-        num_read: rows that no device reads by itself.
-        num_edges: drawn.
+        sample, rows: of the sample, and of the gathered rows.
+        staging: of pinned copies of both, on their way to a device.
+        num_read: rows that no device reads directly.
+        num_edges: sampled edges.
     """
 
     sample: int
@@ -213,15 +213,15 @@ class BatchBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """What is known of a run before its budget is shared out.
+    """What is known about a run before its budget is divided.
 
     Attributes:
-        plan, caches, use: of `fit_memory`. graph: that is sampled.
+        plan, caches, use: of `fit_memory`. graph: the sampled graph.
         kept_types: node types whose rows are kept in memory.
-        is_ahead: samples are drawn ahead of their rows.
-        batch: bytes of one.
-        process_bytes, step_bytes: of the process, and of a training step above that.
-        workspace_bytes: of one sampling thread.
+        is_ahead: samples are drawn before their rows are read.
+        batch: memory of a batch.
+        process_bytes, step_bytes: memory of the process, and of a training step on top of it.
+        workspace_bytes: memory of one sampling thread.
     """
 
     plan: Plan
@@ -236,7 +236,7 @@ class _Run:
     workspace_bytes: int
 
     def needs(self, way: Way) -> Needs:
-        """What it takes beside its caches."""
+        """Return what a way to run takes beside its caches."""
         plan = self.plan
         graph = self.graph
         use = self.use
@@ -264,7 +264,7 @@ class _Run:
 
 
 def _spooled(plan: Plan, caches: Caches, row_bytes: Mapping[NodeType, int]) -> dict[NodeType, SpooledRows]:
-    """Node type -> rows that are read through a spool, its share of that by its share of the bytes."""
+    """Return node type -> rows that are read through a spool; types share the spool in proportion to their bytes."""
     if plan.spool is None:
         return {}
     tiers = {t: caches.tables[t].tier for t in row_bytes}
@@ -278,7 +278,7 @@ def _spooled(plan: Plan, caches: Caches, row_bytes: Mapping[NodeType, int]) -> d
 
 
 def measure_batch(profile: Profile, row_bytes: Mapping[NodeType, int], use: DeviceUse | None) -> BatchBytes:
-    """Return what a batch takes at most, by a profile; `row_bytes`: of a node of each type."""
+    """Return the most that a batch takes, according to a profile; `row_bytes`: of a node of each type."""
     sample, rows = (int(MARGIN * size) for size in batch_bytes(profile, row_bytes, use))
     num_read = sum(count for t, count in profile.num_nodes.items() if use is None or t not in use.types_read)
     staging = 0 if use is None else ROUNDING * (sample + rows)
@@ -286,12 +286,12 @@ def measure_batch(profile: Profile, row_bytes: Mapping[NodeType, int], use: Devi
 
 
 def readers_of(plan: Plan, num_threads: int, in_flight: int) -> int:
-    """Threads that read rows at once."""
-    return min(num_threads, in_flight + plan.is_read_ahead)  # one more in the place of a batch that is given up
+    """Return the number of threads that read rows at the same time."""
+    return min(num_threads, in_flight + plan.is_read_ahead)  # one more, as a batch that is given up may still be read
 
 
 def reading_bytes(plan: Plan, caches: Caches, batch: BatchBytes, num_threads: int, in_flight: int) -> int:
-    """What reads from disks take: buffers, and plans of reads, those of lists together."""
+    """Return the memory for reads from disks: buffers, and plans of reads; those of lists are read together."""
     num_readers = readers_of(plan, num_threads, in_flight)
     of_disks = caches.most_disk_bytes(num_readers if plan.is_read_ahead else num_threads)
     of_lists = joint_bytes(num_threads, batch.num_edges) if plan.topology == "disk" else 0
@@ -307,16 +307,16 @@ def measure_step(
     budget: int,
     shares: Sequence[float] = PROBED_SHARES,
 ) -> tuple[int, int]:
-    """Return (bytes of the process once a step was tried, those that a step on a whole batch takes above that), by one on a single seed and
-    one on a part of it, the larger of `shares` the better, as far as the budget holds it."""
+    """Return (bytes of the process after a step was tried, further bytes of a step on a whole batch). Tries a step on a single seed, and on
+    growing `shares` of a batch, as far as the budget allows."""
     is_kept, batch = keeps_freed_memory(), None
     let_go_of_libraries()
     positions = maker.order.batch(0, 0, maker.batch_size)
     few = maker.make(caches, positions[:1], 0, 0)
-    step(few)  # what libraries set up once
+    step(few)  # libraries allocate once
     give_back_freed_memory()
     with letting_freed_memory_go():
-        fixed = peak_growth(partial(step, few))  # such as gradients of rows that are learnt
+        fixed = peak_growth(partial(step, few))  # such as gradients of learnt rows
     margin = KEPT_MARGIN if is_kept else MARGIN
     num_few = int(few.num_nodes)
     whole = sum(profile.num_nodes.values())
@@ -328,7 +328,7 @@ def measure_step(
         give_back_freed_memory()
         num_nodes = int(batch.num_nodes)
         if many and resident_bytes() + margin * _of_whole_batch(fixed, grown, num_few, many, num_nodes) > budget:
-            break  # what is known of it by now will be refused, most likely
+            break  # by what is known now, it would exceed the budget
         with letting_freed_memory_go():
             grown, many = peak_growth(partial(step, batch)), num_nodes
     step_bytes = _of_whole_batch(fixed, grown, num_few, many, whole)
@@ -338,37 +338,37 @@ def measure_step(
         if resident_bytes() + kept_bytes <= budget:
             kept_bytes = peak_growth(partial(_repeat, step, batch)) * max(1.0, whole / many)
         margin = max(margin, kept_bytes / max(step_bytes, 1))
-    del few, batch  # their memory is not the process'
+    del few, batch  # not to be counted as the process' memory
     maker.let_go()
     give_back_freed_memory()
     return resident_bytes_outside(".npy") - profile.num_bytes - (0 if use is None else use.copied_bytes), int(margin * step_bytes)
 
 
 def _repeat(step: Callable[[Any], object], batch: Any) -> None:
-    """Take a step twice: the second one comes upon what the first one left."""
+    """Run a step twice: the second finds the memory that the first one freed."""
     for _ in range(2):
         step(batch)
 
 
 def _of_whole_batch(few_bytes: int, many_bytes: int, few: int, many: int, whole: int) -> int:
-    """Bytes of a step on `whole` nodes, by those of steps on `few` and on `many` of them: along the line through both."""
+    """Return the bytes of a step on `whole` nodes, extrapolated linearly from steps on `few` and on `many` nodes."""
     ratio = max(1.0, whole / max(many, 1))
-    if many_bytes < few_bytes:  # what is fixed found room in what was freed
+    if many_bytes < few_bytes:  # the fixed part fitted into freed memory
         return int(few_bytes + many_bytes * ratio)
-    if many < 2 * few:  # too near each other to tell what is fixed
+    if many < 2 * few:  # too close to separate the fixed part
         return int(many_bytes * ratio)
     return int(many_bytes + (many_bytes - few_bytes) * (ratio - 1) * many / (many - few))
 
 
 def _table_bytes(plan: Plan, graph: Graph, kept_types: list[NodeType], with_lists: bool) -> int:
-    """Directories and states of every node, whether its row is kept or not; the table that finds kept lists."""
+    """Return the memory of directories and policy states, which have an entry for every node, and of the table that finds kept lists."""
     per_node = STATIC_DIRECTORY_BYTES_PER_NODE if plan.policy in STATIC else DIRECTORY_BYTES_PER_NODE + 1
     lists = table_bytes(graph.adjacency) if with_lists else 0
     return per_node * sum(graph.num_nodes[t] for t in kept_types) + lists
 
 
 def _ranking_bytes(plan: Plan, graph: Graph, kept_types: list[NodeType]) -> int:
-    """What choosing rows takes before the caches are made."""
+    """Return the memory for choosing rows, before the caches are made."""
     per_node = RANKING_BYTES_PER_NODE.get(plan.policy or "", 0)
     if plan.policy == "inclusion":
         return per_node * sum(graph.num_nodes.values())

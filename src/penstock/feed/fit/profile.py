@@ -1,8 +1,8 @@
-"""A short profile of a loader: a few batches sampled, to learn what they take and what they ask for.
+"""A short profile of a loader: some batches are sampled to measure their memory and the rows that they ask for.
 
-In: what makes batches. Out: sizes, visits, and the rows that each batch asks for, thinned out: one node in eight, chosen by a hash, stands
-for all (Waldspurger et al. 2015: a cache of an eighth the size sees an eighth of the misses).
-The draws are not those of training, and nothing is gathered.
+In: a batch maker. Out: sizes, visits, and a trace of the rows that each batch asks for, restricted to one node in eight, chosen by a hash
+(Waldspurger et al. 2015: a cache of an eighth of the size has an eighth of the misses).
+The draws are not those of training, and no rows are gathered.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(slots=True)
 class Profile:
-    """What was learnt.
+    """The result of profiling.
 
     Attributes:
-        num_batches: sampled.
+        num_batches: number of sampled batches.
         num_nodes: node type -> most nodes of a batch.
-        num_edges: most edges of a batch, or that are read at once.
-        sample_bytes, held_bytes: of a sample at most, as it is and held ahead.
-        row_visits: node type -> uint8[num_nodes], batches that ask for each row (255 and more are one).
-        list_visits: edge type -> uint8[num_dst], batches that read anything of each list, likewise.
-        traces: node type -> per batch int32[n]: distinct rows asked for among the chosen nodes, numbered anew from 0.
-        trace_visits: node type -> uint8[m]: of the chosen nodes that occur, in the first half of the batches: a policy that knew the
-            visits of the second half would be judged by what it was told.
-        workspace_bytes: of one sampling thread.
+        num_edges: most edges of a batch, or most edges read at once.
+        sample_bytes, held_bytes: most memory of a sample, as it is and held ahead.
+        row_visits: node type -> uint8[num_nodes], number of batches that ask for each row (at most 255).
+        list_visits: edge type -> uint8[num_dst], number of batches that read from each list, likewise.
+        traces: node type -> per batch int32[n]: distinct rows asked for among the chosen nodes, renumbered from 0.
+        trace_visits: node type -> uint8[m]: visits of the chosen nodes that occur, in the first half of the batches only, since a policy
+            must not be judged on batches whose visits it knew.
+        workspace_bytes: memory of one sampling thread.
     """
 
     num_batches: int = 0
@@ -61,13 +61,13 @@ class Profile:
 
     @property
     def num_bytes(self) -> int:
-        """Memory that the profile itself takes."""
+        """Memory of the profile itself."""
         arrays = [*self.row_visits.values(), *self.list_visits.values(), *self.trace_visits.values()]
         return sum(a.nbytes for a in arrays) + sum(a.nbytes for trace in self.traces.values() for a in trace)
 
 
 def take_profile(maker: BatchMaker, node_types: Iterable[NodeType], max_batches: int | None = None) -> Profile:
-    """Sample batches of the first epoch for a while; rows are followed for some node types."""
+    """Sample batches of the first epoch for some time; `node_types`: types whose rows are traced."""
     if maker.sampler.induced:
         raise UsageError("a budget is fitted to sampled edges: take subgraph_type='directional', or give the caches' sizes in the plan")
     graph, sampler, profile = maker.sampler.graph, draw_apart(maker.sampler), Profile()
@@ -102,7 +102,7 @@ def _measure(profile: Profile, sample: Sample, maker: BatchMaker) -> None:
     graph, walks = maker.sampler.sampled, maker.sampler.walks
     num_edges = sum(one.positions.size for one in sample.edges.values())
     numbered = sum(one.positions.nbytes for e, one in sample.edges.items() if graph.adjacency[e].edge_ids is not None)
-    whole = sample.num_bytes + numbered + (4 * num_edges if walks else 0)  # walks: and weights
+    whole = sample.num_bytes + numbered + (4 * num_edges if walks else 0)  # walks have weights too
     held = hold(subgraph_of(sample), graph, np.empty)
     profile.sample_bytes = max(profile.sample_bytes, whole)
     profile.held_bytes = max(profile.held_bytes, held.nbytes if isinstance(held, np.ndarray) else whole)
@@ -116,7 +116,7 @@ def _measure(profile: Profile, sample: Sample, maker: BatchMaker) -> None:
 
 
 def _count(ids: np.ndarray, visits: np.ndarray) -> None:
-    """One more visit of distinct ids; 255 stays."""
+    """Add a visit of distinct ids; counts stop at 255."""
     seen = visits[ids]
     visits[ids] = seen + (seen < 255)
 

@@ -1,7 +1,7 @@
-"""What caches of some bytes would miss, by a short profile: how a budget is divided between rows, lists and looking ahead.
+"""What caches of a given size would miss, according to a short profile: for dividing a budget between rows, lists and look-ahead.
 
-In: a plan, the profile's visits and trace. Out: ways to look ahead, reads that remain with so many bytes, and what those bytes keep. Lists
-are judged by how often they were visited, rows by the simulator over the trace; what is missed above a spool, by what it costs there.
+In: a plan, the profile's visits and trace. Out: ways to look ahead, the reads that remain with a given number of bytes, and what these
+bytes keep. Lists are judged by their visits, rows by simulation over the trace; misses above a spool by what they cost there.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from penstock.records import EdgeType, Graph, NodeType
 
 WINDOWS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 LIST_SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7)
-"""Of the bytes of the caches, for neighbour lists."""
+"""Shares of the caches' bytes for neighbour lists that are tried."""
 MARGIN = 1.15
-"""Batches vary, and buffers are a little larger than what is in them."""
+"""Safety factor: batches vary, and buffers are slightly larger than their contents."""
 ROW_NUMBER_BYTES = 8
-"""Of one row that a batch ahead will ask a spool for."""
+"""Memory per row that a batch ahead will ask a spool for."""
 USE_BYTES = 17
-"""Of one row asked for by one batch ahead, in Belady's log."""
+"""Memory per row asked for by a batch ahead, in Belady's log."""
 
 
 class CacheSearch:
-    """What is missed with so many bytes for caches: lists by the visits of the profile, rows by the simulator over its trace."""
+    """Misses as a function of the caches' bytes: lists by the visits of the profile, rows by simulation over its trace."""
 
     def __init__(
         self,
@@ -61,11 +61,11 @@ class CacheSearch:
         self._windows = [window for window in windows if window <= max(windows[0], most)]
 
     def use_lists(self, with_lists: bool) -> None:
-        """Whether neighbour lists may be kept."""
+        """Set whether neighbour lists may be kept."""
         self._with_lists, self._share = with_lists, None
 
     def ways(self, num_threads: int) -> list[Ahead]:
-        """Ways to look ahead. Where ids alone are held, the threads that make batches sample them again, and need memory for that."""
+        """Return ways to look ahead. If only ids are held, the threads that make batches sample again, and need memory for that."""
         profile = self._profile
         if not self.is_ahead:
             return [Ahead(1, "samples", 0)]
@@ -73,20 +73,20 @@ class CacheSearch:
             held = int(MARGIN * (profile.held_bytes + ROW_NUMBER_BYTES * sum(profile.num_nodes.get(t, 0) for t in self._spooled)))
             return [Ahead(window, "samples", window * held) for window in self._windows]
         uses = int(MARGIN * USE_BYTES * sum(profile.num_nodes.values()))
-        if self._is_drawn_on_device:  # and held there
+        if self._is_drawn_on_device:  # samples are held there too
             return [Ahead(window, "samples", window * uses) for window in self._windows]
         ways = [Ahead(window, "samples", window * (int(MARGIN * profile.held_bytes) + uses)) for window in self._windows]
         return ways + [Ahead(window, "ids", window * uses + num_threads * profile.workspace_bytes) for window in self._windows]
 
     def misses(self, way: Ahead, cache_bytes: int) -> float:
-        """Reads per batch that remain."""
+        """Return the reads per batch that remain."""
         if self._share is None:
             middle = self._windows[len(self._windows) // 2]
             self._share = min(LIST_SHARES if self._with_lists else (0.0,), key=lambda share: self._misses(middle, cache_bytes, share, 1))
         return self._misses(way.window, cache_bytes, self._share, 1 if way.hold == "samples" else 2)
 
     def divide(self, cache_bytes: int) -> tuple[dict[EdgeType, np.ndarray], dict[NodeType, int]]:
-        """(nodes whose lists are kept, rows kept). Lists have what is left where all rows are."""
+        """Return (nodes whose lists are kept, rows kept). If all rows fit, lists get the rest."""
         rows = self._rows(cache_bytes - self._list_bytes(cache_bytes, self._share or 0.0))
         left = cache_bytes - sum(count * self._row_bytes[t] for t, count in rows.items())
         return self._lists.keep(left) if self._lists and self._with_lists else {}, rows
@@ -104,12 +104,12 @@ class CacheSearch:
         return min(int(share * cache_bytes) if self._row_bytes else cache_bytes, self._lists.num_bytes)
 
     def _rows(self, num_bytes: int) -> dict[NodeType, int]:
-        """The same share of the rows of each type."""
+        """Return the rows to keep by type, the same share of each."""
         whole = sum(self._num_nodes[t] * width for t, width in self._row_bytes.items())
         return {t: int(min(1.0, num_bytes / max(whole, 1)) * self._num_nodes[t]) for t in self._row_bytes}
 
     def _row_misses(self, node_type: NodeType, num_rows: int, window: int, name: str | None) -> float:
-        """Per batch, over the second half of the trace; the first warms the cache up. `name`: of the policy."""
+        """Return the misses per batch over the second half of the trace; the first half warms the cache. `name`: of the policy."""
         key = node_type, num_rows, window, name
         if key not in self._known:
             trace, visits = self._profile.traces[node_type], self._profile.trace_visits[node_type]
@@ -124,7 +124,7 @@ class CacheSearch:
         return self._known[key]
 
     def _through_spool(self, node_type: NodeType, spooled: SpooledRows, group: int, content: np.ndarray, missed: float) -> float:
-        """Requests per batch, and what takes as long; distinct rows by the half of the trace that did not choose the content."""
+        """Return the cost per batch, in requests; distinct rows are taken from the half of the trace that did not choose the content."""
         trace = self._profile.traces[node_type]
         half = trace[len(trace) // 2 :]
         visits = np.bincount(np.concatenate(half), minlength=self._profile.trace_visits[node_type].size)

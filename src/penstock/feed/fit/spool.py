@@ -1,7 +1,7 @@
-"""What rows cost that are read through a spool, in requests of the disk: those of many batches lie near each other, and bytes cost too.
+"""The cost of reading rows through a spool, in disk requests: rows of many batches are near each other, and bytes cost time too.
 
-In: visits of a short profile, and what the disk is like. Out: requests a batch, with all that takes as long as so many. Pure functions.
-A request and a hole that is just worth reading along take the same time, so bytes are counted as so many holes.
+In: visits of a short profile, and properties of the disk. Out: the cost per batch, in units of a request. Pure functions.
+A request takes as long as transferring the largest hole that is worth reading along, so bytes are converted to requests by its size.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.gather.spooled import NUM_BUFFERS, PIECE_BYTES
 from penstock.store.tiers import DiskOptions
 
 GROUPS = (4, 8, 16, 24, 32, 48, 64)
-"""Batches that are spooled together; no more than the profile had, which is as far ahead as it tells of."""
+"""Numbers of batches spooled together that are tried; at most as many as the profile had, since it says nothing beyond."""
 MOST_BYTES = DiskOptions().max_read_bytes
 
 
@@ -26,7 +26,7 @@ class SpooledRows:
 
     Attributes:
         num_rows, row_bytes: of the file.
-        gap_bytes: a hole that takes as long as a request.
+        gap_bytes: size of a hole whose transfer takes as long as a request.
         half_bytes: of the spool, for one group.
     """
 
@@ -36,11 +36,11 @@ class SpooledRows:
     half_bytes: int
 
     def requests(self, group: int, missed: float, distinct: float) -> float:
-        """Per batch.
+        """Return the cost per batch, in requests.
 
         Args:
             group: batches that are spooled together.
-            missed: rows that each wants and no cache has. distinct: of all of them.
+            missed: rows per batch that no cache has. distinct: distinct ones among those of the group.
         """
         if missed <= 0:
             return 0.0
@@ -51,11 +51,11 @@ class SpooledRows:
         return share * (self.in_order(distinct) / group + written_and_read) + (1 - share) * alone
 
     def in_order(self, wanted: float) -> float:
-        """Of a read of so many rows that lie anywhere in the file, in its order."""
+        """Return the cost of reading `wanted` random rows in the order of the file, in requests."""
         if wanted <= 0:
             return 0.0
         density = min(1.0, wanted / self.num_rows)
-        other, along = 1 - density, self._hole // max(self.row_bytes, 1)  # holes have j rows with probability density * other^j
+        other, along = 1 - density, self._hole // max(self.row_bytes, 1)  # a hole has j rows with probability density * other^j
         is_far = other ** (along + 1)
         between = other * (1 - (along + 1) * other**along + along * is_far) / density
         num_bytes = wanted * (1 + between) * self.row_bytes
@@ -67,10 +67,10 @@ class SpooledRows:
 
 
 def distinct_rows(visits: np.ndarray, times: float) -> float:
-    """Rows to expect in `times` as many batches as `visits` were counted in, 0 to 2 times.
+    """Return the expected distinct rows in `times` (0 to 2) as many batches as those in which `visits` were counted.
 
-    Good and Toulmin 1956. Up to once it is what a part of the batches would have seen; beyond, a guess from the rows seen once, twice, ...,
-    whose terms take turns in sign: no less than was seen, and no more than that for each time.
+    Good and Toulmin 1956. Up to 1 it is what a part of the batches would have seen; beyond, an extrapolation from the numbers of rows seen
+    once, twice, ..., with terms of alternating sign, limited to between what was seen and `times` as much.
     """
     counts = np.bincount(visits)
     guess, seen = float(counts @ (1 - (1 - times) ** np.arange(counts.size))), float(counts[1:].sum())
@@ -78,7 +78,7 @@ def distinct_rows(visits: np.ndarray, times: float) -> float:
 
 
 def spool_bytes(row_bytes: Sequence[int], group: int, num_readers: int, bytes_per_row: int) -> int:
-    """What a spool takes at most: pieces and the plans of reading them, the buffers of who makes it and of who reads it.
+    """Return the most memory that a spool takes: pieces, plans of reads, and buffers for writing and reading it.
 
     Args:
         row_bytes: of each field. group: batches. num_readers: threads. bytes_per_row: of the plan of a read.

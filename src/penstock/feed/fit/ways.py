@@ -1,6 +1,6 @@
-"""Ways to run within a budget: threads, batches at once, what is kept; and which of them is taken.
+"""Ways to run within a budget (threads, batches at once, what is kept), and the choice among them.
 
-In: what each way takes, and what would be missed with what it leaves for caches. Out: one of them with its sum, or the refusal of the
+In: what each way takes, and what caches of the remaining size would miss. Out: one way with its sum, or a refusal with the sum of the
 smallest.
 """
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from penstock.feed.fit.search import CacheSearch
 
 ALONE = 1.1
-"""How many times worse a miss is where rows are read for one batch at a time, and not for two: the disk rests while hits are copied and the
+"""Factor by which a miss costs more if rows are read for one batch at a time rather than two: the disk idles while hits are copied and the
 next read is planned (5 to 15 % of the time)."""
 
 
 class Way(NamedTuple):
-    """A way to run: threads; batches in the making or waiting; whether neighbour lists are kept; whether row pointers stay in memory."""
+    """A way to run: threads; batches being made or waiting; whether neighbour lists are kept; whether row pointers stay in memory."""
 
     num_threads: int
     in_flight: int
@@ -31,8 +31,8 @@ class Way(NamedTuple):
 
 
 def ways_to_run(num_threads: int, in_flight: int, plan: Plan) -> list[list[Way]]:
-    """Groups of ways: the first that has one that fits is taken. So threads are given up first, then kept lists, then row pointers that
-    stay in memory, of which the page cache has what it can within the reserve."""
+    """Return groups of ways; the first group with a way that fits is used. So threads are given up first, then kept lists, then row
+    pointers in memory, which the page cache then holds as far as the reserve allows."""
     flights = dict.fromkeys([in_flight, 1] if plan.is_read_ahead else [in_flight])
     kept = [True, False] if plan.neighbor_policy is not None else [False]
     return [
@@ -43,17 +43,17 @@ def ways_to_run(num_threads: int, in_flight: int, plan: Plan) -> list[list[Way]]
 
 
 def choose_way(budget: int, groups: Sequence[Sequence[Way]], needs: Callable[[Way], Needs], search: CacheSearch) -> tuple[MemoryPlan, Way]:
-    """Take what misses least of the first group in which anything fits.
+    """Choose the way with the fewest misses from the first group in which any way fits.
 
     Args:
         budget: bytes.
         groups: see `ways_to_run`.
         needs: what a way takes beside caches.
-        search: what is missed; it is left with what was chosen.
+        search: gives the misses; afterwards it is set to the chosen way.
     Returns:
-        the sum, and the way.
+        The sum, and the way.
     Raises:
-        BudgetError: see `plan_memory`; of the last way, which takes least.
+        BudgetError: see `plan_memory`; with the sum of the last way, which takes least.
     """
 
     def sum_of(way: Way) -> MemoryPlan:

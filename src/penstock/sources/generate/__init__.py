@@ -1,9 +1,9 @@
 """Graph generators: sources whose rows are a pure function of (options, row number), made chunk by chunk.
 
-rmat          skewed degrees and no communities: quadrants of the adjacency matrix, recursively
-zipf          both ends of every edge from one rank law: hubs that are hubs in both directions
-communities   planted classes that features alone hardly tell and a GNN does
-kronecker     a real graph, several times as large, with its degree distribution and communities
+rmat          skewed degrees, no communities: recursive choice of quadrants of the adjacency matrix
+zipf          both ends of every edge drawn by one power law over ranks: hubs have many edges in both directions
+communities   planted classes that a GNN can learn, but that features alone hardly reveal
+kronecker     a larger version of a real graph, with its degree distribution and communities
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["KINDS", "Communities", "GeneratorOptions", "Kronecker", "RMat", "Zip
 
 
 def generate(kind: str, **options: Any) -> Source:
-    """Describe a generated graph; nothing is made before its tables are read, except the splits.
+    """Describe a generated graph; except for the splits, nothing is computed before its tables are read.
 
     Args:
         kind: one of `KINDS`.

@@ -1,8 +1,8 @@
-"""Planted communities: a graph on which features alone hardly tell the class of a node, and its neighbourhood does.
+"""Planted communities: a graph in which the class of a node follows from its neighbourhood, but hardly from its own features.
 
-Nodes belong to communities, communities to classes. The source of an edge is mostly of the destination's community. Features are the
-centre of the class under noise that is as wide as leaves the best classifier without the graph at the accuracy that is asked for; the
-mean over neighbours takes the noise away. Row and edge i are pure functions of (seed, i).
+Nodes belong to communities, communities to classes. The source of an edge is mostly in the community of the destination. Features are the
+centre of the class plus noise; the noise is such that the best classifier without the graph reaches the requested accuracy. A mean over
+neighbours removes the noise. Row i and edge i are pure functions of (seed, i).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Communities(GeneratorOptions):
     """Options of a graph of planted communities.
 
     Attributes:
-        num_nodes: how many.
-        num_edges: by default 20 for each node.
-        num_classes: of the labels.
-        num_communities: at least num_classes; by default as many. Community c has class c % num_classes.
+        num_nodes: number of nodes.
+        num_edges: number of edges; by default 20 per node.
+        num_classes: number of classes of the labels.
+        num_communities: number of communities, at least num_classes; by default num_classes. Community c has class c % num_classes.
         mixing: share of the edges whose source is drawn from all nodes.
-        skew: of the degrees within a community, in [0, 0.95]; see `Zipf`.
+        skew: skew of the degrees within a community, in [0, 0.95]; see `Zipf`.
         feature_dim: width of the features.
-        feature_accuracy: of the best classifier that sees only a node's own features, about.
+        feature_accuracy: approximate accuracy of the best classifier that sees only a node's own features.
         train, val, test: shares of the nodes.
     """
 
@@ -98,11 +98,13 @@ class Communities(GeneratorOptions):
         return self.make_source(self.num_nodes, edges, self.node_table(self.num_nodes, "communities", compute_nodes))
 
     def _community_of(self, places: np.ndarray) -> np.ndarray:
-        """Return the community of each place before the ids are shuffled; communities are ranges of places, equal but for one."""
+        """Return the community of each place before ids are shuffled; communities are ranges of places whose sizes differ by at most
+        one."""
         return ((places + 1) * self._num_groups - 1) // self.num_nodes
 
     def _draw_tile(self, key: np.ndarray, first_places: np.ndarray, first: int, ends: np.ndarray) -> None:
-        """Write the places of the ends int64[2, n]: words 0-1 and 2-3 choose within, 4 and 5 the communities, 6 whether to mix."""
+        """Write the places of both ends, int64[2, n]: words 0-1 and 2-3 choose within a community, 4 and 5 the communities, 6 whether to
+        mix."""
         words = draw_words(key, first, ends.shape[1], EDGES, 2)
         num_groups = np.uint64(self._num_groups)
         target = rng.below_narrow(words[4], num_groups).astype(np.int64)
@@ -115,7 +117,7 @@ class Communities(GeneratorOptions):
             np.add(start, ranks(uniform(high, low), size, power), out=out)
 
     def _centers(self) -> np.ndarray:
-        """Make the centre of each class, float32[num_classes, feature_dim]: random signs times the strength that the accuracy asks for."""
+        """Make the centre of each class, float32[num_classes, feature_dim]: random signs times the strength for the requested accuracy."""
         count = self.num_classes * self.feature_dim
         signs = (draw_words(self.key, 0, count, SIGNS)[0] & np.uint64(1)).astype(np.float32) * 2 - 1
         strength = np.float32(center_norm(self.feature_accuracy, self.num_classes) / math.sqrt(self.feature_dim))
@@ -123,9 +125,10 @@ class Communities(GeneratorOptions):
 
 
 def center_norm(accuracy: float, num_classes: int) -> float:
-    """Return how far from the origin orthogonal class centres must lie, under noise of deviation 1, for that accuracy of the best guess.
+    """Return the distance of orthogonal class centres from the origin at which, under noise of deviation 1, the best guess has this
+    accuracy.
 
-    Solves accuracy = E[Phi(z + norm)**(num_classes - 1)], z normal; rounded to 1/64, so that it is the same number on every machine.
+    Solves accuracy = E[Phi(z + norm)**(num_classes - 1)], z normal; rounded to 1/64, so that it is the same on every machine.
     """
     grid = np.arange(-8, 8, 1 / 64)
     density = np.exp(-grid * grid / 2) / math.sqrt(2 * math.pi) / 64

@@ -1,4 +1,4 @@
-"""A real graph, several times as large: the Kronecker product with a small synthetic graph, as Ginex made its graphs.
+"""Expanding a real graph: its Kronecker product with a small synthetic graph, as Ginex made its graphs.
 
 Every node u becomes num_copies nodes, copy i at i * num_nodes + u. The small graph has self-loops of probability 1, so that every copy
 holds the whole graph, its communities included; between copies i and j an edge u -> v is kept with probability theta**h, where h is the
@@ -6,8 +6,8 @@ number of bits in which i and j differ (the Kronecker power of [[1, theta], [the
 communities. Every copy has nearly the same expected degree, hence the degree distribution keeps its shape and moves by
 num_edges / num_copies. A symmetric graph stays symmetric; equal edges are kept or dropped together.
 
-Belletti et al. also shuffle rows and columns of each block on their own. That is left out: for a graph it would mix the degrees and tear
-the communities that are to be kept.
+Belletti et al. also shuffle rows and columns of each block independently. That is left out: in a graph it would mix the degrees and destroy
+the communities.
 Source: Belletti, Lakshmanan, Krichene, Chen, Anderson: Scalable realistic recommendation datasets through fractal expansions (2019);
 Ginex, section 5.1 and table 2 (papers100M: 4 times the nodes, 8.8 times the edges).
 """
@@ -29,7 +29,7 @@ from penstock.sources.tables import ComputedTable
 
 MAX_COPIES = 1024
 TILE_PLACES, MIN_TILE = 1 << 13, 16
-"""Words that are drawn together: a tile of base edges, at least 16, times num_copies**2. 32 KiB stay in the first cache."""
+"""Base edges are expanded in tiles that need at most 2**13 random words (32 KiB, for the first-level cache), but of at least 16 edges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +38,14 @@ class Kronecker(GeneratorOptions):
 
     Attributes:
         base: the graph to expand; its arrays may be memory-mapped.
-        num_copies: the factor on the nodes.
-        edge_factor: the factor on the edges, expected; from num_copies (separate copies) to num_copies**2 (all kept). By default
-            2.2 times num_copies, as Ginex has it.
+        num_copies: factor by which the number of nodes grows.
+        edge_factor: factor by which the expected number of edges grows; from num_copies (separate copies) to num_copies**2 (all kept). By
+            default 2.2 times num_copies, as in Ginex.
         x: features of the base nodes, any dtype, or None. Copies have the same rows, plus noise.
-        feature_noise: deviation of the noise that is added to x; then x becomes float32.
+        feature_noise: standard deviation of noise added to x, which makes x float32.
         y: labels of the base nodes, or None. Copies have the same.
-        class_names: the word of each label, where there are words.
-        feature_dim, num_classes: random features and labels instead.
+        class_names: the word of each label, if labels are words.
+        feature_dim, num_classes: for random features and labels instead.
         train, val, test: shares of the nodes, drawn anew (Ginex trained on 10%).
     """
 
@@ -131,7 +131,7 @@ def _powers(theta: float, count: int) -> np.ndarray:
 
 
 class KroneckerEdges(Table):
-    """The expanded edges, base edge after base edge in order of destinations. How many there are, only making them tells."""
+    """The expanded edges, base edge after base edge in order of destinations. Their number is not known before they are made."""
 
     def __init__(self, base: CSC, num_copies: int, thresholds: np.ndarray, key: np.ndarray) -> None:
         self.name = "kronecker edges"
@@ -145,7 +145,7 @@ class KroneckerEdges(Table):
         return round(float(self._thresholds.sum(dtype=np.float64)) / CERTAIN * self._base.num_edges)
 
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
-        """Expand as many base edges at a time as cannot make more than `max_rows` edges; one by one if a single one can."""
+        """Expand as many base edges at a time as yield at most `max_rows` edges; one by one if a single one may yield more."""
         step, first = max(1, max_rows // self._num_copies**2), 0
         for start in range(0, self._base.num_edges, step):
             ends = self.expand(start, min(step, self._base.num_edges - start))
@@ -155,7 +155,7 @@ class KroneckerEdges(Table):
                 first += piece.shape[1]
 
     def expand(self, first: int, count: int) -> np.ndarray:
-        """Expand base edges `first` to `first + count`, alone: int64[2, m]."""
+        """Expand base edges `first` to `first + count`: int64[2, m]."""
         base, num_places = self._base, self._num_copies**2
         sources = base.indices[first : first + count].astype(np.int64)
         destinations = _destinations(base.indptr, first, count)

@@ -1,7 +1,7 @@
-"""What all generators have in common: a seed, random features, labels and splits of the nodes.
+"""Common parts of all generators: a seed, random features, labels and splits of the nodes.
 
-All random words are under the one key of the seed, each use in a stream of its own: changing one part of a graph leaves the others as
-they were.
+All random words use the key of the seed, and each use has a stream of its own, so that a change to one part of a graph leaves the others
+unchanged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.sources.splits import DEFAULT, Split, append
 from penstock.sources.tables import ComputedTable
 
 TILE = 1 << 13
-"""Rows that are made at a time within a chunk: their words stay in the processor's cache."""
+"""Number of rows made at a time within a chunk, so that their random words stay in the processor's cache."""
 
 SPLIT_TILE = 1 << 20
 Compute = Callable[[int, int, tuple[str, ...]], dict[str, np.ndarray]]
@@ -40,10 +40,10 @@ class GeneratorOptions:
     """Options of every generator.
 
     Attributes:
-        seed: all of the graph follows from it and the other options, on any machine.
-        feature_dim: width of the features `x`, float32 with deviation 1; 0 for none.
-        num_classes: of the labels `y`, drawn evenly; 0 for none.
-        train, val, test: share of the nodes in each part; each node falls by its own draw, so that the shares are approximate.
+        seed: with the other options, it determines the whole graph, on any machine.
+        feature_dim: width of the features `x`, float32 with standard deviation 1; 0 for no features.
+        num_classes: number of classes of the labels `y`, drawn uniformly; 0 for no labels.
+        train, val, test: share of the nodes in each part of the split, approximately: the part of each node is drawn independently.
     """
 
     seed: int = 0
@@ -75,7 +75,7 @@ class GeneratorOptions:
         raise NotImplementedError
 
     def make_source(self, num_nodes: int, edges: Table, nodes: Table | None) -> Source:
-        """Put a graph of one type together, with its splits."""
+        """Return the source of a homogeneous graph: its tables and its split."""
         split, values = self._split(num_nodes), {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         options = {name: value for name, value in values.items() if isinstance(value, int | float | str | bool | None)}
         return Source(
@@ -87,7 +87,7 @@ class GeneratorOptions:
         )
 
     def node_table(self, num_nodes: int, name: str, compute: Compute | None = None) -> Table | None:
-        """Describe features and labels; by default random ones."""
+        """Return the table of features and labels, None if there are neither; `compute` makes them, by default at random."""
         columns = []
         if self.feature_dim:
             columns.append(Column(name="x", dtype=np.dtype(np.float32), row_shape=(self.feature_dim,)))
@@ -106,7 +106,7 @@ class GeneratorOptions:
         return fields
 
     def _split(self, num_nodes: int) -> Split:
-        """Let every node fall into a part by one random word."""
+        """Assign every node to a part, or to none, by one random word."""
         shares = {"train": self.train, "val": self.val, "test": self.test}
         ends = np.minimum(np.round(np.cumsum(list(shares.values())) * 2.0**32), 2.0**32).astype(np.uint64)
         split: Split = {part: np.empty(0, np.int64) for part, share in shares.items() if share > 0}
@@ -120,19 +120,19 @@ class GeneratorOptions:
 
 
 def need_at_least(name: str, value: int, least: int) -> None:
-    """Refuse a whole number that is too small."""
+    """Raise UsageError unless `value` is a whole number of at least `least`."""
     if not isinstance(value, int | np.integer) or value < least:
         raise UsageError(f"{argument(name)} must be a whole number of at least {least}, got {value!r}")
 
 
 def need_share(name: str, value: float) -> None:
-    """Refuse what is not in [0, 1]."""
+    """Raise UsageError unless `value` lies in [0, 1]."""
     if not 0 <= value <= 1:
         raise UsageError(f"{argument(name)} must lie in [0, 1], got {value!r}")
 
 
 def need_size(num_nodes: int, num_edges: int) -> None:
-    """Refuse a graph that cannot be numbered."""
+    """Raise UsageError for a graph without nodes, or with more than 2**40."""
     need_at_least("num_nodes", num_nodes, 1)
     need_at_least("num_edges", num_edges, 0)
     if num_nodes > rng.MAX_NODES:
@@ -140,7 +140,7 @@ def need_size(num_nodes: int, num_edges: int) -> None:
 
 
 def draw_words(key: np.ndarray, first: int, count: int, stream: int, num_blocks: int = 1) -> np.ndarray:
-    """Draw 4 * num_blocks words for each index: uint64[4 * num_blocks, count]."""
+    """Draw 4 * num_blocks random words below 2**32 for each of the indices from `first` on: uint64[4 * num_blocks, count]."""
     words = np.empty((4 * num_blocks, count), dtype=np.uint64)
     for block in range(num_blocks):
         random_words(key, first, count, stream, block, *words[4 * block : 4 * block + 4])
@@ -148,7 +148,14 @@ def draw_words(key: np.ndarray, first: int, count: int, stream: int, num_blocks:
 
 
 def feature_rows(key: np.ndarray, first: int, centers: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Make features float32[num_rows, num_columns] with deviation 1 around the centre float32[num_classes, num_columns] of each class."""
+    """Make float32[num_rows, num_columns]: noise of standard deviation 1 around the centre of each row's class.
+
+    Args:
+        key: Philox key of the graph.
+        first: number of the first row.
+        centers: float32[num_classes, num_columns].
+        classes: int64[num_rows].
+    """
     num_columns = centers.shape[1]
     out = np.empty((classes.size, num_columns), dtype=np.float32)
     words = np.empty(-(-num_columns // 4) * 4, dtype=np.uint32)
@@ -158,7 +165,7 @@ def feature_rows(key: np.ndarray, first: int, centers: np.ndarray, classes: np.n
 
 
 class Shuffle:
-    """A random permutation of the ids, and back."""
+    """A random permutation of the ids, and its inverse."""
 
     def __init__(self, key: np.ndarray, num_ids: int) -> None:
         self._keys = draw_words(key, 0, 1, SHUFFLE)[:, 0].copy()
@@ -177,10 +184,10 @@ def edge_table(num_edges: int, draw: Callable[[int, np.ndarray], None], shuffle:
     """Describe edges that are drawn tile by tile.
 
     Args:
-        num_edges: how many.
-        draw: (number of the first, int64[2, n]) -> nothing: writes sources and destinations.
-        shuffle: of their ids afterwards.
-        name: of the generator.
+        num_edges: number of edges.
+        draw: (number of the first edge, int64[2, n]) -> None: writes the sources and destinations of n edges.
+        shuffle: applied to the ids of both ends afterwards, if given.
+        name: name of the generator.
     """
 
     def compute(first: int, count: int, names: tuple[str, ...]) -> dict[str, np.ndarray]:
@@ -197,5 +204,5 @@ def edge_table(num_edges: int, draw: Callable[[int, np.ndarray], None], shuffle:
 
 
 def edge_columns() -> Sequence[Column]:
-    """Return the columns of a generated edge table: ends as int64."""
+    """Return the columns of a generated edge table: `src` and `dst`, int64."""
     return [Column(name=name, dtype=np.dtype(np.int64)) for name in ("src", "dst")]

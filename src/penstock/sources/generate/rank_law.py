@@ -1,7 +1,7 @@
 """Ranks with a power law: rank r of n has a weight of about (r + 1)**-skew.
 
-By inversion of the continuous law: r = floor(n * u**p) with p = 1 / (1 - skew). The power is made of products and square roots alone,
-which every processor rounds the same way, so that the ranks are the same bits everywhere; p is rounded to 1/16 for that.
+By inversion of the continuous law: r = floor(n * u**p) with p = 1 / (1 - skew). The power is computed from products and square roots
+alone, which every processor rounds the same way, so that the ranks are the same on every machine; p is rounded to 1/16 for that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def power_of(skew: float) -> int:
 
 
 def uniform(high: np.ndarray, low: np.ndarray) -> np.ndarray:
-    """Make float64 in [0, 1) with 53 random bits of two words below 2**32."""
+    """Make float64 in [0, 1) from 53 random bits of two words below 2**32."""
     return ((high << np.uint64(21)) | (low >> np.uint64(11))).view(np.int64) * _UNIT
 
 

@@ -1,6 +1,7 @@
-"""R-MAT graphs: every edge falls through the quadrants of the adjacency matrix, with the same probabilities at each level.
+"""R-MAT graphs: recursive choice of a quadrant of the adjacency matrix, with the same probabilities at every level.
 
-Edge i is a pure function of (seed, i). Multi-edges and self-loops are kept. Any number of nodes: edges that end outside are drawn again.
+Edge i is a pure function of (seed, i). Multi-edges and self-loops are kept. The number of nodes need not be a power of two: an edge with
+an end outside the graph is drawn again.
 Source: Chakrabarti, Zhan, Faloutsos: R-MAT: a recursive model for graph mining (SDM 2004). Defaults as in Graph500.
 """
 
@@ -28,7 +29,7 @@ from penstock.sources.source import Source
 
 MAX_SCALE = MAX_NODES.bit_length() - 1
 MIN_A = 0.01
-"""Just above a power of two of nodes, only edges that start in the first quadrant are kept."""
+"""Smallest `a`: if num_nodes is just above a power of two, hardly more than a share `a` of the edges drawn are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +37,11 @@ class RMat(GeneratorOptions):
     """Options of an R-MAT graph.
 
     Attributes:
-        num_nodes: any number; or say `scale` for 2**scale.
-        scale: see num_nodes.
-        num_edges: by default 16 for each node.
+        num_nodes: number of nodes; give either this or `scale`.
+        scale: makes 2**scale nodes.
+        num_edges: number of edges; by default 16 per node.
         a, b, c: probabilities of the quadrants (low, low), (low, high), (high, low) of (source, destination); the rest is d.
-        permute: give the nodes random ids. Without it low ids have high degrees.
+        permute: give the nodes random ids; otherwise low ids have high degrees.
     """
 
     num_nodes: int | None = None

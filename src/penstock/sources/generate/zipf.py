@@ -1,6 +1,6 @@
 """Zipf graphs: both ends of every edge are drawn by one rank law, through one random permutation of the ids.
 
-A node with many in-edges so has many out-edges too, as in social and citation graphs; neighbours are otherwise independent. Edge i is
+Hence a node with many in-edges has many out-edges too, as in social and citation graphs; otherwise neighbours are independent. Edge i is
 a pure function of (seed, i). Multi-edges and self-loops are kept.
 """
 
@@ -21,9 +21,9 @@ class Zipf(GeneratorOptions):
     """Options of a Zipf graph.
 
     Attributes:
-        num_nodes: how many.
-        num_edges: by default 16 for each node.
-        skew: in [0, 0.95]: rank r has a weight of about r**-skew, and the number of nodes of degree d falls as d**-(1 + 1/skew).
+        num_nodes: number of nodes.
+        num_edges: number of edges; by default 16 per node.
+        skew: in [0, 0.95]: rank r has a weight of about (r + 1)**-skew, and the number of nodes of degree d falls as d**-(1 + 1/skew).
     """
 
     num_nodes: int = 0

@@ -1,7 +1,7 @@
-"""Keeping what allocators hold back out of the bound: freed memory goes to the system again.
+"""Freed memory is returned to the system, so that memory cached by allocators does not count against the bound.
 
-Arrow's own allocator keeps what was freed on another thread than it was taken on, which is what reading ahead does: 13% of the
-peak of a small ingestion. Under the system's allocator the same work is as fast.
+Arrow's own allocator keeps memory that is freed on another thread than the one that allocated it, which reading ahead does: 13% of the
+peak of a small ingestion. With the system's allocator the same work is as fast.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.store.process_memory import give_back_freed_memory
 
 @contextmanager
 def arrow_by_malloc() -> Iterator[None]:
-    """Let Arrow allocate through the system's allocator within a block; buffers go back where they came from in any case."""
+    """Let Arrow use the system's allocator within a block; each buffer is freed by the allocator that it came from."""
     before = pa.default_memory_pool()
     pa.set_memory_pool(pa.system_memory_pool())
     try:
@@ -26,6 +26,6 @@ def arrow_by_malloc() -> Iterator[None]:
 
 
 def release_memory() -> None:
-    """Give memory that allocators keep for later back to the system: what one phase leaves must not count against the next."""
+    """Return memory that allocators keep for later to the system, so that it does not count against the next phase."""
     pa.default_memory_pool().release_unused()
     give_back_freed_memory()

@@ -1,11 +1,11 @@
-"""Edges -> CSC files in bounded memory: count, then place; through the disk where the lists do not fit.
+"""Edges -> CSC files in bounded memory: count, then place; by way of the disk if the lists do not fit.
 
-In: a reader of edges. Out: indptr, indices and columns of the store. The same records go through `place_range` whatever the size: all at
-once in memory; or spilled into buckets that fit, each placed in memory; or, for a bucket that does not fit, the same again on its
-narrower range. A single destination larger than a bucket needs no sorting and is copied through.
+In: a reader of edges. Out: indptr, indices and columns of the store. `place_range` handles every size: it places all records at once in
+memory; or it spills them into buckets that fit, and places each bucket in memory; a bucket that does not fit goes through `place_range`
+again, with its narrower range of destinations. A single destination larger than a bucket needs no sorting and is copied.
 
-Refused: sorting the edges (the counting build reads and writes each edge once per level, and there is more than one level only around
-hubs), random writes into a mapped file (they thrash as soon as the page cache is bounded).
+Refused: sorting the edges (the counting build reads and writes each edge once per level, and only hubs cause more than one level), and
+random writes into a mapped file (they thrash as soon as the page cache is bounded).
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from penstock.store.progress import Progress
 from penstock.store.writer import StoreWriter
 
 MAX_BUCKET_BYTES = 64 * MIB
-"""Larger buckets place no faster: their lists are out of the processor's caches."""
+"""Larger buckets would not be placed faster: their lists exceed the processor's caches."""
 MAX_WORKERS = 2
 NUM_WORKERS = min(MAX_WORKERS, usable_cores())
-"""Buckets in memory at the same time: being placed, or waiting to be written."""
+"""Buckets that are in memory at the same time, being placed or waiting to be written."""
 MAX_CELLS = 1 << 20
 PLAN_CELL_BYTES = 32
-"""Memory for each cell of the histogram while buckets are planned: the count, and three times as much in `plan_buckets`."""
+"""Memory per cell of the histogram while buckets are planned: 8 bytes for the count, and three times as much in `plan_buckets`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much the build of one edge type may hold; tests set them small to reach every path.
+    """Memory limits for building one edge type; tests set them low to reach every path.
 
     Attributes:
-        in_memory_bytes: for degrees and lists placed without spilling.
+        in_memory_bytes: for degrees and lists that are placed without spilling.
         bucket_bytes: for the lists and columns of one bucket.
-        piece_bytes: of the records read back from disk at a time.
-        histogram_cells: ranges that destinations are counted in where exact degrees do not fit; planning the buckets takes
-            `PLAN_CELL_BYTES` for each.
+        piece_bytes: of records that are read back from disk at a time.
+        histogram_cells: number of ranges in which destinations are counted if exact degrees do not fit; planning the buckets takes
+            `PLAN_CELL_BYTES` per range.
     """
 
     in_memory_bytes: int
@@ -65,7 +65,7 @@ class Limits:
 
 
 def limits_of(budget: Budget) -> Limits:
-    """Derive the limits from a budget: what lists in memory would take is for planning the buckets first, for two buckets at work then."""
+    """Derive the limits from a budget. The work memory is used in turn by lists placed at once, bucket planning, and buckets at work."""
     return Limits(
         in_memory_bytes=budget.work_bytes,
         bucket_bytes=min(MAX_BUCKET_BYTES, budget.work_bytes // MAX_WORKERS),
@@ -87,7 +87,7 @@ class EdgeSink:
         self.indptr.append(np.zeros(1, dtype=np.int64))
 
     def append_lists(self, lists: PlacedLists) -> None:
-        """Append finished lists of the next destinations."""
+        """Append the finished lists of the next destinations."""
         for name, rows in lists.columns.items():
             self.columns[name].append(rows)
         num_edges = int(lists.ends[-1]) if lists.ends.size else 0
@@ -106,7 +106,7 @@ class EdgeSink:
         self.indptr.append(np.full(1, self.num_edges, dtype=np.int64))
 
     def finish(self, num_dst: int) -> EdgeEntry:
-        """Close the files; destinations not seen get empty lists."""
+        """Close the files; destinations without edges get empty lists."""
         self.indptr.pad_rows(num_dst + 1, self.num_edges)
         specs = {name: column.finish() for name, column in self.columns.items()}
         indices, edge_id = specs.pop(INDICES), specs.pop(EDGE_ID, None)
@@ -118,12 +118,12 @@ class Builder:
 
     Args:
         columns: of a record.
-        limits: see there.
-        scratch: takes spilled records.
-        sink: where lists go, in the order of destinations.
-        num_src: for the bitmap that finds duplicates; None where they are kept.
+        limits: memory limits.
+        scratch: receives spilled records.
+        sink: receives the lists, in the order of destinations.
+        num_src: size of the bitmap that finds duplicates; None if duplicates are kept.
     Attributes:
-        paths: how edges went, for tests and reports: "memory", "spill", "copy" (a hub), "again" (a range spilled once more).
+        paths: the paths that were taken, for tests and reports: "memory", "spill", "copy" (a hub), "again" (a range spilled once more).
     """
 
     def __init__(self, columns: Columns, limits: Limits, scratch: Scratch, sink: EdgeSink, num_src: int | None) -> None:
@@ -136,7 +136,7 @@ class Builder:
         self.paths: set[str] = set()
 
     def place_range(self, read: Callable[[], Iterator[Records]], histogram: DegreeHistogram) -> None:
-        """Place all records that `read` yields; their keys are counted in the histogram, which is used up."""
+        """Place all records that `read` yields. The histogram has the counts of their keys; it is overwritten."""
         needed_bytes = 8 * histogram.num_keys + histogram.num_records * self._record_bytes + 8 * self._num_words
         if histogram.is_exact and needed_bytes <= self._limits.in_memory_bytes:
             self.paths.add("memory")
@@ -157,7 +157,7 @@ class Builder:
             self._place_buckets(spill, buckets)
 
     def _place_buckets(self, spill: Spill, buckets: Buckets) -> None:
-        """Place buckets side by side, append them in order; at most NUM_WORKERS of them are in memory."""
+        """Place buckets in parallel and append them in order; at most NUM_WORKERS of them are in memory."""
         waiting: deque[Future[PlacedLists]] = deque()
 
         def append(keep: int) -> None:
@@ -193,7 +193,7 @@ class Builder:
         return drop_repeats(lists, np.zeros(self._num_words, dtype=np.uint64)) if self._drops else lists
 
     def _copy_hub(self, spill: Spill, first: int, end: int) -> None:
-        """One destination that does not fit: its records are in order already."""
+        """Copy the records of one destination that does not fit: they are in order already."""
         self.paths.add("copy")
         bitmap = np.zeros(self._num_words, dtype=np.uint64)
         for piece in spill.read_records(first, end, self._piece_records):
@@ -205,7 +205,7 @@ class Builder:
         self._sink.close_list()
 
     def _spill_again(self, spill: Spill, first: int, end: int, num_keys: int) -> None:
-        """A range of the coarse histogram that does not fit: the same again, with a finer histogram."""
+        """Place a bucket that does not fit: spill it again, by a finer histogram."""
         self.paths.add("again")
         histogram = DegreeHistogram(num_keys, self._limits.histogram_cells)
         for keys in spill.read_keys(first, end, self._piece_records):
@@ -219,9 +219,9 @@ class BuiltEdges:
 
     Attributes:
         sink: their files.
-        num_src, num_dst: node counts, as given or as the edges imply.
+        num_src, num_dst: numbers of nodes, as given or as implied by the edges.
         paths: see `Builder`.
-        num_dangling: rows left out because they end at no node.
+        num_dangling: rows left out because an end is not a node.
     """
 
     sink: EdgeSink
@@ -244,7 +244,7 @@ def build_edges(writer: StoreWriter, edge_type: EdgeType, reader: EdgeReader, li
 
 
 def _choose_cells(reader: EdgeReader, limits: Limits) -> int:
-    """Decide how finely to count before anything is read: exactly where the lists can turn out to fit in memory."""
+    """Choose the number of histogram cells before anything is read: one per node if the lists may fit in memory."""
     num_rows = reader.table.num_rows
     num_records = None if num_rows is None else num_rows * reader.records_per_row
     lists_bytes = (num_records or 0) * reader.min_record_bytes

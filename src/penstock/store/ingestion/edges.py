@@ -1,7 +1,7 @@
-"""The edges of one type as the builder wants them: checked, filtered, doubled where undirected, with the columns of the store.
+"""The edges of one type as the builder needs them: checked, filtered, with reverses if undirected, with the columns of the store.
 
-In: a table with columns src, dst and fields. Out: pieces of records in input order, as often as asked for. Invariants: every id is
-checked the first time through; the second time delivers exactly the records that the first one counted.
+In: a table with columns src, dst and fields. Out: pieces of records in input order. Invariants: the first pass checks every id; the second
+pass delivers exactly the records that the first one counted.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from penstock.store.progress import Progress, stage
 
 EDGE_ID = "edge_id"
 RESERVED = (INDICES, EDGE_ID, "indptr", "keys")
-"""Names that a field must not have."""
+"""Names that no field may have."""
 
 
 FEW_NODES, NODES_PER_EDGE = 1 << 24, 100
-"""So many nodes are taken for granted where only edges tell, in all or for each edge: more are ids that were meant to be mapped."""
+"""Most nodes, in all or per edge (the larger counts), that edges alone may name: more means ids that should have been mapped."""
 
 _ENDS_BYTES = 24
-"""Per edge at work: both ends as int64, and what becomes of them."""
+"""Per edge in a chunk: both ends as int64, and the arrays made of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeCounts:
-    """What the first time through tells: edges per destination, rows of the table, node counts as given or implied, and how many rows
-    are left out because they end at no node."""
+    """Results of the first pass: edges per destination, rows of the table, numbers of nodes as given or implied, and the number of rows
+    left out because an end is not a node."""
 
     histogram: DegreeHistogram
     num_rows: int
@@ -51,11 +51,11 @@ class EdgeReader:
 
     Args:
         edges: the table.
-        num_src, num_dst: node counts; None where the edges tell.
-        options: see there.
-        chunk_bytes: of one piece.
+        num_src, num_dst: numbers of nodes; None if they follow from the edges.
+        options: of the ingestion.
+        chunk_bytes: size of one piece.
     Attributes:
-        name: how to call the table.
+        name: of the table, for messages.
         num_dst: as given.
         fields: converter of each field.
     """
@@ -91,7 +91,7 @@ class EdgeReader:
             raise InputError(f"{self.name}: '{end}' must be a column of integers, got {column.dtype} {list(column.row_shape)}")
 
     def count(self, max_cells: int, progress: Progress) -> EdgeCounts:
-        """First time through: check every id and count the edges of each destination."""
+        """First pass: check every id and count the edges of each destination."""
         histogram = DegreeHistogram(self.num_dst, max_cells)
         num_rows = num_dangling = 0
         with stage(progress, f"count {self.name}", self.table.num_rows):
@@ -132,16 +132,16 @@ class EdgeReader:
 
     @property
     def records_per_row(self) -> int:
-        """How many records a row becomes at most."""
+        """Most records that one row of the table becomes."""
         return 2 if self._is_doubled else 1
 
     @property
     def min_record_bytes(self) -> int:
-        """Bytes of a record at least; known before counting."""
+        """Least bytes of a record, known before counting."""
         return 4 + sum(RecordColumn(field.dtype, field.row_shape).row_bytes for field in self.fields.values())
 
     def record_columns(self, counts: EdgeCounts) -> dict[str, RecordColumn]:
-        """Return the columns of a record: int32 where the numbers fit."""
+        """Return the columns of a record; ids and row numbers are int32 if they fit."""
         columns = {INDICES: RecordColumn(index_dtype(counts.num_src).__name__)}
         keep_ids = self.options.edge_ids
         if keep_ids or (keep_ids is None and self.fields):
@@ -149,7 +149,7 @@ class EdgeReader:
         return columns | {name: RecordColumn(field.dtype, field.row_shape) for name, field in self.fields.items()}
 
     def records(self, counts: EdgeCounts, progress: Progress) -> Iterator[Records]:
-        """Second time through: yield the records in input order, keys being destinations."""
+        """Second pass: yield the records in input order; keys are destinations."""
         columns = self.record_columns(counts)
         with stage(progress, f"place {self.name}", counts.num_rows):
             for chunk in prefetch(self.table.chunks(self._max_rows)):
@@ -170,7 +170,7 @@ class EdgeReader:
     def _filter(
         self, src: np.ndarray, dst: np.ndarray, rows: dict[str, np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """Drop self-loops; put the reverse of each edge behind it."""
+        """Drop self-loops if asked to; insert the reverse of each edge after it if undirected."""
         is_loop = src == dst
         if not self._is_doubled:
             keep = ~is_loop
@@ -182,7 +182,7 @@ class EdgeReader:
         return *ends, {name: values[row] for name, values in rows.items()}
 
     def _without_dangling(self, src: np.ndarray, dst: np.ndarray) -> np.ndarray | None:
-        """Mark the edges whose ends are nodes; None where all are to be."""
+        """bool[n]: the edges whose ends are both nodes; None if dangling edges are refused rather than dropped."""
         if not self._drops_dangling:
             return None
         keep = np.ones(src.size, dtype=np.bool_)
@@ -214,13 +214,13 @@ def _as_int64(values: object) -> np.ndarray:
 
 
 def reversed_edges(edges: EdgeTable) -> EdgeTable:
-    """Return the edges of a type between two node types turned round, as type (dst, rev_relation, src)."""
+    """Return the reverse of an edge type between two node types, as type (dst, rev_relation, src)."""
     source, relation, destination = edges.edge_type
     return EdgeTable(edge_type=(destination, f"rev_{relation}", source), table=_SwappedTable(edges.table))
 
 
 class _SwappedTable(ChangedTable):
-    """A table of edges with its ends exchanged."""
+    """A table of edges with sources and destinations exchanged."""
 
     def __init__(self, table: Table) -> None:
         super().__init__(table, {_swap(name): column for name, column in table.columns.items()})

@@ -1,17 +1,17 @@
-"""Fields at the door: every value is checked and converted once, on its way into the store.
+"""Fields: every value is checked and converted once, on its way into the store.
 
-In: chunks of a column as the source has it. Out: the same rows in the dtype of the store. Rules by name:
+In: chunks of a column as the source has it. Out: the same rows in the dtype of the store. Rules by name of the field:
 
-    x        features: float16, bfloat16, float32 or float64 on request; float64 becomes float32 unless asked for
-    y        labels: one integer per node becomes int64, -1 means no label, anything else below 0 or at `num_classes` or above is refused,
-             and where `num_classes` is not known, a label that makes far more classes than there are rows;
-             in floating or two-dimensional labels NaN means no label, and float64 becomes float32
-    time     integers, int64, not negative; whether they ascend in input order is recorded, not demanded
-    weight   float64 becomes float32 (what models compute in)
+    x        features: the requested dtype; by default the dtype is kept, except that float64 becomes float32
+    y        labels: one integer per node becomes int64; -1 means no label; other values below 0, or from `num_classes` on, are refused;
+             if `num_classes` is not known, so is a label that implies far more classes than there are rows;
+             in floating-point or two-dimensional labels NaN means no label, and float64 becomes float32
+    time     integers, int64, not negative; whether they ascend in input order is recorded, but not required
+    weight   float64 becomes float32, the dtype that models compute in
     others   kept
 
-NaN, which missing values of floating-point fields are too, and infinite values are refused unless allowed; a value that turns infinite by
-conversion always is.
+NaN (missing values of floating-point fields become NaN) and infinite values are refused unless allowed; a value that the conversion makes
+infinite is always refused.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from penstock.store.ingestion.options import IngestOptions
 
 FEATURES, TIMES, WEIGHTS = "x", "time", "weight"
 FEW_CLASSES, CLASSES_PER_ROW = 1 << 16, 100
-"""More classes than both are refused: such labels are ids or amounts, and a model has an output for each number up to the largest."""
+"""Labels from max(FEW_CLASSES, CLASSES_PER_ROW * rows) on are refused: they are ids or amounts, and a model has one output per class."""
 
 
 def stored_dtype(column: Column, options: IngestOptions, table_name: str) -> str:
     """Return the logical dtype that a column is stored in.
 
     Raises:
-        InputError: a dtype that a store does not hold, or that this field must not have.
+        InputError: a store does not hold this dtype, or the field must not have it.
     """
     name, dtype = column.name, np.dtype(np.float32) if column.is_bfloat16 else column.dtype
     if dtype.kind not in "biuf":
@@ -61,9 +61,9 @@ class FieldConverter:
     Args:
         table: for messages.
         column: of the table.
-        options: see there.
-        table_name: how to call the table where no row can be named.
-        num_classes: of `y`, where declared.
+        options: of the ingestion.
+        table_name: for messages that name no row.
+        num_classes: of `y`, if declared.
     Attributes:
         dtype: logical dtype of the result.
         row_shape: shape of a row.
@@ -141,7 +141,7 @@ class FieldConverter:
             self._last_time = int(flat[-1:].max())
 
     def _refuse(self, values: np.ndarray, first_row: int, bad: np.ndarray, rule: str) -> None:
-        """Raise where anything is bad, naming the first offender."""
+        """Raise if anything is bad; the message names the first offender."""
         if not bad.any():
             return
         row, *place = (int(index) for index in np.unravel_index(int(np.argmax(bad)), bad.shape))
@@ -149,7 +149,7 @@ class FieldConverter:
         raise InputError(f"{self._table.where(first_row + row)}: field '{self.name}' is {values[row, *place]}{column}: {rule}")
 
     def properties(self) -> dict[str, Any]:
-        """Return what was learned about all values, for the manifest; refuse labels that cannot be those of classes."""
+        """Return properties of all values, for the manifest; refuse labels that cannot be classes."""
         if self._is_label and self._num_classes is None and self._largest_label >= max(FEW_CLASSES, CLASSES_PER_ROW * self._num_rows):
             raise InputError(
                 f"{self._table.where(self._row_of_largest)}: field 'y' is {self._largest_label}, which makes as many classes for "
@@ -162,7 +162,7 @@ class FieldConverter:
 
 
 def from_bfloat16(bits: np.ndarray) -> np.ndarray:
-    """Widen the bits of bfloat16, uint16, to float32."""
+    """Widen bfloat16, given as uint16 bits, to float32."""
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 

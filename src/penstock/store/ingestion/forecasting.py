@@ -1,7 +1,7 @@
-"""What an ingestion will take, told before it starts: memory, disk, time.
+"""Forecast of an ingestion, before it starts: memory, disk space, time.
 
-In: the tables and the budget. Out: a `Forecast`, right to the order of magnitude. Where only reading tells how many rows a table has, it
-is asked how many it expects (`Table.expected_rows`), and "about" is said; tables without even that are left out, which is said too.
+In: the tables and the budget. Out: a `Forecast`, right to the order of magnitude. A table that does not know its number of rows before it
+is read gives an estimate (`Table.expected_rows`), and the forecast says "about"; tables without an estimate are left out and named.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ MAP_ID_S = 50e-9
 PARSE_VALUE_S = 70e-9
 """Rates on two cores of a 2020s server with a disk of 1.5 GB/s; the forecast of time is a guess of the right order."""
 EDGES_PER_NODE = 16
-"""Guessed where only the edges tell how many nodes there are."""
+"""Guess, if the number of nodes follows only from the edges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What an ingestion will take.
+    """Forecast of an ingestion.
 
     Attributes:
-        memory: the bound and how it is shared out, in words.
+        memory: the bound and how it is divided, in words.
         memory_bytes: the bound.
-        num_edges: that will be stored at most, of the tables that know or expect a number.
-        disk_bytes: of the finished store.
-        scratch_bytes: beside it, while it is made.
-        certain_bytes: of the store, at least: where the number of nodes is given, whatever edges there are.
-        seconds: a guess.
-        spills: whether edges go through the disk.
+        num_edges: most edges that will be stored, of tables with a known or estimated number of rows.
+        disk_bytes: size of the finished store.
+        scratch_bytes: disk space beside it while it is made.
+        certain_bytes: least size of the store: what given numbers of nodes take, without any edges.
+        seconds: a rough estimate.
+        spills: whether edges are spilled to disk.
         is_about: whether numbers of rows are estimates.
-        unknown: tables left out, whose rows only reading tells.
+        unknown: tables left out because their number of rows is not even estimated.
     """
 
     memory: str
@@ -73,7 +73,7 @@ class Forecast:
 
 
 def _rounded(count: int) -> int:
-    """Keep two digits: an estimate must not look exact."""
+    """Round to two digits: an estimate must not look exact."""
     return round(count, 2 - len(str(count)))
 
 
@@ -127,7 +127,7 @@ def make_forecast(
 
 
 def _expected_nodes(name: NodeType, nodes: NodeTable, edges: Mapping[EdgeType, EdgeTable]) -> int:
-    """Return the number of nodes of a type; where only the edges tell, guess by how many there are."""
+    """Return the number of nodes of a type; if it follows only from the edges, guess it from their number."""
     if nodes.num_nodes is not None:
         return nodes.num_nodes
     if nodes.table is not None and nodes.table.columns:
@@ -149,7 +149,7 @@ def _unknown(nodes: Mapping[NodeType, NodeTable], edges: Mapping[EdgeType, EdgeT
 
 
 def _parse_s(table: Table | None, num_rows: int) -> float:
-    """Return the seconds that one reading of text takes."""
+    """Return the seconds for parsing the text columns of a table once."""
     parsed = [column for column in table.columns.values() if column.is_parsed] if table is not None else []
     return num_rows * PARSE_VALUE_S * sum(math.prod(column.row_shape) for column in parsed)
 

@@ -1,4 +1,4 @@
-"""Generated graphs into stores; and stores as the base of a generated graph."""
+"""Writing generated graphs into stores, also graphs generated from a store."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def generate(kind: str, dest: str | os.PathLike[str], *, base: Store | str | os.
         kind: "rmat", "zipf", "communities" or "kronecker".
         dest: path of the store.
         base: for kronecker: the store to expand, or its path. Its features and labels are expanded, too.
-        **options: those of `ingest`, and those of the generator (see `penstock.sources.generate`): num_nodes, num_edges, seed, ...
+        **options: options of `ingest` and of the generator (see `penstock.sources.generate`): num_nodes, num_edges, seed, ...
     Returns:
         The store, open.
     Raises:
-        UsageError: an option that the generator does not have. And all that `ingest` raises.
+        UsageError: the generator has no such option. Also all errors of `ingest`.
     """
     writing = {name: options.pop(name) for name in _STORE_OPTIONS & options.keys()}
     if base is not None:

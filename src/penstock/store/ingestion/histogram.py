@@ -1,7 +1,7 @@
-"""How many edges end in each range of destinations: exact degrees where they fit in memory, coarser ranges where they do not.
+"""How many edges end in each range of destinations: exact degrees if they fit in memory, else counts of coarser ranges.
 
-In: destinations, chunk by chunk, of a known number of nodes or not. Out: counts per cell of 2**shift nodes. Invariant: never more than
-`max_cells` cells; when ids outgrow them, neighbouring cells are added together.
+In: destinations, chunk by chunk; the number of nodes may be unknown. Out: counts per cell of 2**shift nodes. Invariant: never more than
+`max_cells` cells; when ids need more, neighbouring cells are added together.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ class DegreeHistogram:
     """Counts of keys.
 
     Args:
-        num_keys: keys lie in [0, num_keys); None where only counting tells.
+        num_keys: keys lie in [0, num_keys); None if that is not known yet.
         max_cells: at least 2.
     Attributes:
         num_keys: as given, or the largest key seen plus one.
-        num_records: keys counted.
+        num_records: number of keys counted.
         shift: cell c counts keys in [c << shift, (c + 1) << shift).
         counts: int64[num_cells].
     """
@@ -58,7 +58,7 @@ class DegreeHistogram:
             self.counts = grown
 
     def coarsen(self, max_cells: int) -> None:
-        """Add neighbouring cells together until there are at most so many (or two): for work that takes a multiple of the counts."""
+        """Add neighbouring cells together until at most `max_cells` (or two) are left, for work that needs a multiple of their memory."""
         while self._cells_for(self.num_keys) > max(2, max_cells):
             even, odd = self.counts[0::2], self.counts[1::2]
             folded = even.copy()
@@ -66,5 +66,5 @@ class DegreeHistogram:
             self.counts, self.shift = folded, self.shift + 1
 
     def finish(self) -> None:
-        """Cut the counts to the keys there are."""
+        """Cut the counts to the number of keys."""
         self.counts = self.counts[: self._cells_for(self.num_keys)]

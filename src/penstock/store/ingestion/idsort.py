@@ -1,8 +1,8 @@
 """Distinct ids in sorted order, in bounded memory: sorted runs on disk, merged.
 
-In: batches of ids, in any order and number. Out: batches of distinct ids that ascend (strings by their UTF-8 bytes). Ids are gathered
-until a buffer is full; what is left after removing repetitions goes to disk as a run, or stays if it is little. Merging takes, from the
-block that each run has in memory, all ids up to the smallest last one: no unread id can be smaller.
+In: batches of ids, in any order and number. Out: batches of distinct ids, ascending (strings by their UTF-8 bytes). Ids are gathered until
+a buffer is full, and repetitions are removed; the rest is written to disk as a sorted run, or stays in memory if it is small. Each run has
+a block in memory; a merge step takes from all blocks the ids up to the smallest of the blocks' last ids: no unread id can be smaller.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from penstock.store.ingestion.allocators import release_memory
 from penstock.store.ingestion.string_sort import sort_distinct
 
 FAN_IN = 16
-"""Runs merged at a time: each has two blocks in memory."""
+"""Number of runs merged at a time; each has two blocks in memory."""
 Batch = Any
-"""Ids of either kind: an array of NumPy's or of Arrow's."""
+"""Ids of either kind: a NumPy or Arrow array."""
 
 
 class Integers:
@@ -72,7 +72,7 @@ class Texts:
         return ids.take(pa.array(sort_distinct(from_arrow(ids))))
 
     def write(self, batches: Iterator[pa.Array], scratch: Scratch, block_bytes: int) -> Iterator[pa.Array]:
-        """Write a run, likewise."""
+        """Write a run to a nameless file; returns an iterator over its blocks."""
         schema = pa.schema([("id", pa.large_string())])
         file = scratch.file()
         with pa.ipc.new_stream(file.as_stream(), schema) as stream:
@@ -107,8 +107,8 @@ class DistinctIds:
 
     Args:
         ids: `Integers()` or `Texts()`.
-        scratch: takes runs.
-        max_bytes: of gathered ids; sorting or merging them takes about as much again.
+        scratch: receives the runs.
+        max_bytes: of gathered ids; sorting or merging takes about as much again.
     """
 
     def __init__(self, ids: Integers | Texts, scratch: Scratch, max_bytes: int) -> None:
@@ -133,7 +133,7 @@ class DistinctIds:
             self._batches, self._bytes = [ids], ids.nbytes
 
     def _add_run(self, batches: Iterator[Batch], level: int) -> None:
-        """Write a run; as soon as a level has FAN_IN of them, they become one run of the next."""
+        """Write a run; when a level has FAN_IN runs, they are merged into one run of the next level."""
         if level == len(self._levels):
             self._levels.append([])
         runs = self._levels[level]

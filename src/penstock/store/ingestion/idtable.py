@@ -1,8 +1,8 @@
-"""The table that finds a node by the user's id: built from the ids on disk, in as many parts as memory asks for.
+"""The table that finds a node by the user's id: built from the ids on disk, in as many parts as the memory bound requires.
 
-In: the ids of a type in node order, as files of the store in the making. Out: `id_cells` and `id_rows` (see `penstock.store.idmap`), and
-each part while it is in memory, for looking up the ends of edges. Built by counting: hashes of one cell lie together, in any order.
-Invariant: two equal integers are the same id; two strings with one hash are compared, and where they differ another seed is taken.
+In: the ids of a type in node order, as files of the store being written. Out: `id_cells` and `id_rows` (see `penstock.store.idmap`), and
+each part while it is in memory, to look up the ends of edges. Built by counting: hashes of one cell are contiguous, in any order.
+Invariant: equal integers are the same id; strings with equal hashes are compared, and if they differ the build fails for this seed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from penstock.store.ids import IdBatch, Strings, hash_ids
 from penstock.store.ingestion.place import start_positions
 
 _ENTRY_BYTES = 8 + 8 + 8 // CELL_NODES + 1
-"""Per node: hash, row (at most 8), share of a cell's end."""
+"""Per node: hash, row (at most 8 bytes), and its share of the cells' ends."""
 
 
 class HashCollisionError(PenstockError):
-    """Two different strings have one hash under this seed."""
+    """Two different strings have the same hash under this seed."""
 
 
 class IdColumn:
@@ -35,7 +35,7 @@ class IdColumn:
 
     Args:
         files: `id`, or `id_offsets` and `id_bytes`.
-        chunk_bytes: of one batch.
+        chunk_bytes: size of one batch.
     """
 
     def __init__(self, files: dict[str, ArrayFile], chunk_bytes: int) -> None:
@@ -80,7 +80,7 @@ class TablePart:
     seed: int
 
     def look_up(self, batch: IdBatch, rows: np.ndarray) -> None:
-        """Set rows[i] to the node with id batch[i], where this part has it."""
+        """Set rows[i] to the node with id batch[i] if this part has it."""
         hashes, scratch = hash_ids(batch, self.seed), np.empty(len(batch), dtype=np.int64)
         kernels.look_up(hashes, self.shift, self.first_cell, self.ends, self.hashes, self.rows, scratch, rows)
 
@@ -91,16 +91,16 @@ def build_parts(
     """Build the table part by part and write it.
 
     Args:
-        ids: see there.
+        ids: in node order.
         seed: of the hash.
-        max_bytes: of one part.
-        cells, rows: receive the table, int64 and int32 or int64.
-        where: says where a node's id stands in the input.
+        max_bytes: size of one part.
+        cells, rows: receive the table; int64, and int32 or int64.
+        where: describes where a node's id is in the input.
     Yields:
-        each part, in order; it is gone with the next.
+        Each part, in order; valid until the next one.
     Raises:
-        InputError: an id that two nodes have.
-        HashCollisionError: take another seed.
+        InputError: two nodes have the same id.
+        HashCollisionError: retry with another seed.
     """
     num_cells = num_cells_for(ids.num_nodes)
     num_parts = min(num_cells, max(1, -(-ids.num_nodes * _ENTRY_BYTES // max_bytes)))

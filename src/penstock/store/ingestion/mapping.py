@@ -1,7 +1,7 @@
-"""Mapping the user's node ids of one type: gather them where no table of nodes lists them, build the table, translate the edges.
+"""Mapping the user's node ids of one type: gather the ids if no node table lists them, build the id table, translate the edges.
 
-In: a node type and the tables of edges that name its nodes. Out: the ids and their table in the store, and the edges' tables translated.
-Dense ids are rows of the table of nodes where there is one with ids, else ranks in sorted order.
+In: a node type and the edge tables that name its nodes. Out: the ids and their table in the store, and translated edge tables. A node's
+number is its row in the node table if that has ids, else the rank of its id in sorted order.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from penstock.store.progress import Progress, stage
 from penstock.store.writer import StoreWriter
 
 MAX_GATHERED_BYTES = 64 * MIB
-"""Of ids gathered before they are sorted; sorting takes three times as much for strings, and larger sorts are no faster."""
+"""Of ids gathered before they are sorted. Sorting strings takes three times as much memory, and larger sorts are not faster."""
 MAX_SEEDS = 8
-"""Seeds tried before giving up; a collision is rare under one, and independent under the next."""
+"""Seeds tried before giving up; collisions are rare, and independent between seeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A table of edges that names nodes of the type, and in which columns."""
+    """An edge table that names nodes of the type, and the columns in which it does."""
 
     table: TranslatedTable
     names: tuple[str, ...]
@@ -48,10 +48,11 @@ class Mapping:
     """The mapping of one node type.
 
     Args:
-        writer: the store in the making.
-        node_type: which.
-        uses: where its nodes are named.
-        budget, progress: see there.
+        writer: of the store.
+        node_type: whose ids are mapped.
+        uses: the columns of edges that name its nodes.
+        budget, progress: of the ingestion.
+        refuses_unknown: raise InputError for an edge to an id that no node has; else such ends stay -1.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Mapping:
         self._refuses_unknown = refuses_unknown
 
     def gather(self) -> tuple[str, dict[str, ArraySpec]]:
-        """Write the distinct ids that the edges name, in sorted order; returns their kind and arrays."""
+        """Write the distinct ids named by edges, in sorted order; returns their kind and arrays."""
         kinds = {kind_of(use.original.columns[name]): use.label for use in self._uses for name in use.names}
         if len(kinds) > 1:
             raise InputError(f"the ids of '{self._node_type}' are integers in {kinds[INTEGER]} and strings elsewhere: use one kind")
@@ -87,8 +88,8 @@ class Mapping:
         """Build the table of ids and translate every use.
 
         Args:
-            kind, arrays: from `gather`, or from the table of nodes.
-            where: says where a node's id stands in the input.
+            kind, arrays: from `gather`, or from the node table.
+            where: describes where a node's id is in the input.
         """
         for use in self._uses:
             if others := {kind_of(use.original.columns[name]) for name in use.names} - {kind}:

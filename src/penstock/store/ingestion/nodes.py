@@ -1,6 +1,6 @@
-"""The nodes of one type: fields and ids streamed into the store.
+"""The nodes of one type: fields and ids, streamed into the store.
 
-In: a table of nodes. Out: one array per field, in row order, and the ids as given. Row i is node i.
+In: a node table. Out: one array per field, in row order, and the ids as given. Row i is node i.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from penstock.store.progress import Progress, stage
 from penstock.store.writer import StoreWriter
 
 RESERVED = ("id_offsets", "id_bytes", "id_cells", "id_rows")
-"""Names that a field must not have."""
+"""Names that no field may have."""
 
 
 class IdWriter:
     """Write the user's ids of one type in node order.
 
     Args:
-        writer: the store.
-        node_type: whose.
+        writer: of the store.
+        node_type: whose ids they are.
         kind: `INTEGER` or `STRING`.
     """
 
@@ -62,12 +62,12 @@ class IdWriter:
 
 @dataclass(frozen=True, slots=True)
 class WrittenNodes:
-    """What became of a table of nodes.
+    """The result of writing a node type.
 
     Attributes:
-        num_nodes: None where only the edges tell.
+        num_nodes: None if it follows only from the edges.
         fields: of the store.
-        ids: arrays of the user's ids and their kind; None where the type is not mapped or has no table of ids.
+        ids: (kind, arrays) of the user's ids; None if the type is not mapped or its table has no ids.
     """
 
     num_nodes: int | None
@@ -78,7 +78,7 @@ class WrittenNodes:
 def write_nodes(
     writer: StoreWriter, nodes: NodeTable, options: IngestOptions, chunk_bytes: int, progress: Progress, *, is_mapped: bool
 ) -> WrittenNodes:
-    """Write all fields of a node type, and its ids where it is mapped."""
+    """Write all fields of a node type, and its ids if it is mapped."""
     table, name = nodes.table, f"nodes {nodes.node_type}"
     if table is None:
         return WrittenNodes(nodes.num_nodes, {}, None)
@@ -112,7 +112,7 @@ def write_nodes(
 
 
 def _take_ids(table: Table, chunk: Chunk, id_writer: IdWriter | None) -> None:
-    """Write the ids of a mapped type; of another, see that row i has id i."""
+    """Write the ids of a mapped type; for any other type check that row i has id i."""
     ids: Any = read_ids(table, chunk.columns[ID], chunk.first_row, ID)
     if id_writer is not None:
         id_writer.append(ids)

@@ -1,4 +1,4 @@
-"""What the user decides about an ingestion."""
+"""The user's options of an ingestion."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class IngestOptions:
     """See `ingest`.
 
     Attributes:
-        undirected: add the reverse of every edge: right behind it and with the same fields and number, a self-loop staying one edge, where
-            both ends are of one type; as another edge type otherwise.
-        duplicates: "drop" keeps the first of equal (src, dst) pairs.
-        self_loops: "drop" drops them; only where both ends are of one type.
-        dangling: "drop" leaves out edges whose ends are not both nodes: not in the table of ids, or not below the number of nodes.
-        feature_dtype: of `x`, one of `FEATURE_DTYPES`; None keeps what there is, but float64 becomes float32.
-        edge_ids: store the number of each edge; None where there are fields.
-        allow_nan: take NaN and infinite values as they are; missing values of floating-point fields are NaN.
+        undirected: add the reverse of every edge. If both ends are of one type, it comes right after the edge, with the same fields and
+            row number, and a self-loop stays one edge; otherwise it belongs to another edge type.
+        duplicates: "drop" keeps only the first of equal (src, dst) pairs.
+        self_loops: "drop" leaves them out, in edge types whose ends are of one type.
+        dangling: "drop" leaves out edges with an end that is not a node: not in the table of ids, or not below the number of nodes.
+        feature_dtype: of `x`, one of `FEATURE_DTYPES`; None keeps the dtype, except that float64 becomes float32.
+        edge_ids: store the row number of each edge; None: if edges have fields.
+        allow_nan: accept NaN and infinite values; missing values of floating-point fields become NaN.
     """
 
     undirected: bool = False

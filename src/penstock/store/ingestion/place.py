@@ -1,7 +1,7 @@
-"""Records -> in-neighbour lists, in memory: the counting build.
+"""Records -> in-neighbour lists, in memory, by counting.
 
-In: edges of a range of destinations in input order, and how many end at each. Out: the lists and every column in list order. Invariant:
-each list keeps the order of the input; each record is read once and written once.
+In: the edges of a range of destinations, in input order, and how many end at each destination. Out: the lists and every column, in list
+order. Invariant: each list keeps the order of the input; each record is read once and written once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RecordColumn:
 
     @property
     def storage(self) -> np.dtype:
-        """The dtype of its bytes."""
+        """The NumPy dtype in which it is stored."""
         return DTYPES[self.dtype]
 
     @property
@@ -38,7 +38,7 @@ class RecordColumn:
         return row_bytes(self.storage, self.row_shape)
 
     def empty(self, num_rows: int) -> np.ndarray:
-        """Return an array of so many rows, contents undefined."""
+        """Return an uninitialised array of `num_rows` rows."""
         return np.empty((num_rows, *self.row_shape), dtype=self.storage)
 
 
@@ -50,7 +50,7 @@ class Records:
     """Consecutive edges.
 
     Attributes:
-        keys: int64 or uint32[n], destinations relative to the range at work.
+        keys: int64 or uint32[n], destinations relative to the first of the range.
         columns: name -> array[n, *row_shape], C-contiguous, in storage dtype.
     """
 
@@ -63,7 +63,7 @@ class PlacedLists:
     """Finished lists of consecutive destinations.
 
     Attributes:
-        ends: int64[num_keys], end of each list, counted from the first.
+        ends: int64[num_keys], where each list ends in the columns.
         columns: name -> array[ends[-1], *row_shape].
     """
 
@@ -76,9 +76,9 @@ def place_records(pieces: Iterable[Records], counts: np.ndarray, columns: Column
 
     Args:
         pieces: the records in input order.
-        counts: int64[num_keys], records of each key; overwritten.
-        columns: what each record carries.
-        on_two_threads: take the positions of the next piece while the columns of this one move.
+        counts: int64[num_keys], number of records of each key; overwritten.
+        columns: of a record.
+        on_two_threads: compute the positions of the next piece while the columns of this one are moved.
     """
     cursor = counts
     num_records = start_positions(cursor)
@@ -98,7 +98,7 @@ def _take_positions(pieces: Iterable[Records], cursor: np.ndarray) -> Iterator[t
 
 
 def start_positions(counts: np.ndarray) -> int:
-    """Turn counts, in place, into the position where each key's records start; returns their sum."""
+    """Replace counts, in place, by the position where each key's records start; returns the sum of the counts."""
     if counts.size == 0:
         return 0
     last = int(counts[-1])
@@ -111,8 +111,8 @@ def drop_repeats(lists: PlacedLists, bitmap: np.ndarray) -> PlacedLists:
     """Keep the first of equal (source, destination) pairs.
 
     Args:
-        lists: altered in place.
-        bitmap: uint64[ceil(num_src / 64)], zero, and zero again afterwards.
+        lists: modified in place.
+        bitmap: uint64[ceil(num_src / 64)], zeros; zeros again afterwards.
     """
     keep = np.empty(lists.columns[INDICES].size, dtype=np.uint8)
     duplicate_kernels.mark_first(lists.ends, lists.columns[INDICES], bitmap, keep)

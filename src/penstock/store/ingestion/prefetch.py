@@ -1,6 +1,6 @@
-"""Read ahead on a thread: decoding a file and sorting its edges then share two cores.
+"""Read ahead on a thread, so that decoding a file and sorting its edges use two cores.
 
-Invariants: items arrive in order; what the reader raises arrives at the consumer; a consumer that stops early leaves no thread behind.
+Invariants: items arrive in order; an exception of the reader is raised in the consumer; no thread is left when a consumer stops early.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _END: Any = object()
 
 
 def prefetch(items: Iterator[T]) -> Generator[T, None, None]:
-    """Yield the items of an iterator that runs in a thread of its own: one is ready, and the next in the making."""
+    """Yield the items of an iterator that runs in its own thread: one item is ready while the next is being made."""
     pool = ThreadPoolExecutor(1, "penstock-read")
     try:
         ahead = deque(pool.submit(next, items, _END) for _ in range(2))
@@ -26,6 +26,6 @@ def prefetch(items: Iterator[T]) -> Generator[T, None, None]:
                 return
             ahead.append(pool.submit(next, items, _END))
             yield item
-            del item  # nor is it held while the next is waited for
+            del item  # so that it is not kept alive while the next one is awaited
     finally:
         pool.shutdown(cancel_futures=True)

@@ -1,7 +1,7 @@
-"""From a source to a store: the order of the work, and the user's options.
+"""From a source to a store: the steps in their order, and the user's options.
 
-In: a `Source` and a path. Out: a store. The order: fields and ids of nodes; tables of ids, and edges translated by them; each edge type
-counted and placed; splits; the manifest; the rename that makes all of it visible at once.
+In: a `Source` and a path. Out: a store. The steps: write fields and ids of nodes; build the id tables and translate edges by them; count
+and place each edge type; write splits and the manifest; rename the folder, which makes everything visible at once.
 """
 
 from __future__ import annotations
@@ -60,21 +60,21 @@ def ingest(
         source: a `Source`, or anything that `penstock.sources.open_source` takes: a path, PyG's `Data` or `HeteroData`.
         dest: path of the store; must not exist unless `overwrite`, its parent must.
         memory: bound for the whole process, for instance "2GiB"; None: half of the free memory.
-        undirected: add the reverse of every edge: right after it, where both ends are of one type, else as a type `rev_...`.
-        duplicates: "drop" keeps the first of equal (src, dst) pairs.
-        self_loops: "drop" drops them.
-        dangling: "drop" leaves out edges whose ends are not both nodes, and counts them in the manifest's provenance.
-        feature_dtype: of the fields `x`: float16, bfloat16, float32 or float64. None keeps the dtype, but float64 becomes float32.
-        edge_ids: keep the number of each edge's row in the input; None: where edges have fields.
+        undirected: add the reverse of every edge: right after it if both ends are of one type, else as a type `rev_...`.
+        duplicates: "drop" keeps only the first of equal (src, dst) pairs.
+        self_loops: "drop" leaves out edges from a node to itself.
+        dangling: "drop" leaves out edges with an end that is not a node, and counts them in the manifest's provenance.
+        feature_dtype: of the fields `x`: float16, bfloat16, float32 or float64. None keeps the dtype, except that float64 becomes float32.
+        edge_ids: store the row number of each edge in the input; None: if edges have fields.
         allow_nan: accept NaN and infinite values, and read missing values of floating-point fields as NaN.
-        progress: is called with the forecast and with each stage.
-        overwrite: replace a store at `dest`, which stays until the new one is complete.
-        **source_options: for `penstock.sources.open_source`, such as which columns and which split.
+        progress: receives the forecast and each stage.
+        overwrite: replace a store at `dest`; the old one stays until the new one is complete.
+        **source_options: options of `penstock.sources.open_source`, for instance which columns and which split.
     Returns:
         The store, open.
     Raises:
         InputError: the data are wrong; the message names file, row and value.
-        BudgetError: the memory does not suffice; the message has the sum.
+        BudgetError: the memory does not suffice; the message shows the sum.
         StoreError: the disk is full or read-only, or another process writes to `dest`.
     """
     options = IngestOptions(
@@ -95,13 +95,13 @@ def ingest(
 
 
 def forecast(source: Any, *, memory: str | int | None = None, **options: Any) -> Forecast:
-    """Forecast what `ingest` will take, without doing it.
+    """Forecast the memory, disk space and time that `ingest` takes.
 
     Args:
         source, memory: as for `ingest`.
-        **options: all other arguments of `ingest`, except `dest`, `progress` and `overwrite`; those for the source, too.
+        **options: all other arguments of `ingest`, source options included, except `dest`, `progress` and `overwrite`.
     Raises:
-        InputError, BudgetError: as `ingest`, as far as that shows before the data are read.
+        InputError, BudgetError: as `ingest`, if the error can be found before the data are read.
     """
     rules = IngestOptions(**{each.name: options.pop(each.name) for each in fields(IngestOptions) if each.name in options})
     opened = open_with(source, options, _own_options())
@@ -110,12 +110,12 @@ def forecast(source: Any, *, memory: str | int | None = None, **options: Any) ->
 
 
 def _own_options() -> list[str]:
-    """Names of the options of `ingest` itself, whatever the source."""
+    """Names of the options of `ingest` itself, which do not depend on the source."""
     return [each.name for each in signature(ingest).parameters.values() if each.kind is Parameter.KEYWORD_ONLY]
 
 
 def _declare(memory: str | int | None, source: Source) -> Budget:
-    # the compiler takes memory once, whatever is compiled or loaded from the cache: before the baseline is measured
+    # the compiler takes memory once, also when kernels are loaded from the cache: let it do so before the baseline is measured
     kernels.count_keys(np.zeros(1, dtype=np.int64), 0, np.zeros(1, dtype=np.int64))
     tables = [one.table for one in (*source.nodes.values(), *source.edges.values()) if one.table is not None]
     readers_bytes = max((table.reader_bytes for table in tables), default=0)
@@ -132,7 +132,7 @@ class Ingestion:
 
     Args:
         source: the graph.
-        options, budget, limits, progress: see there.
+        options, budget, limits, progress: see their classes.
     Attributes:
         paths: edge type -> how its edges were placed, see `penstock.store.ingestion.build.Builder`.
     """
@@ -144,7 +144,7 @@ class Ingestion:
         _check_names(source)
 
     def forecast(self) -> Forecast:
-        """Tell what the run will take."""
+        """Forecast memory, disk space and time of the run."""
         source, options = self._source, self._options
         edges = _with_reverses(source.edges, options.undirected)
         return make_forecast(source.nodes, edges, source.mapped, options, self._budget)
@@ -210,7 +210,7 @@ class Ingestion:
         self._progress.note(f"warning: the disk may not suffice: {shortage}")
 
     def _map_ids(self, writer: StoreWriter, written: dict[NodeType, WrittenNodes]) -> tuple[dict[EdgeType, Any], dict[NodeType, IdEntry]]:
-        """Translate every table that names nodes of a mapped type."""
+        """Translate every edge table with ends of a mapped node type; returns all edge tables, and the id entry of each mapped type."""
         source, tables, uses = self._source, {}, {name: [] for name in self._source.mapped}
         for edge_type, edges in source.edges.items():
             label = f"edges {edge_type[0]}-{edge_type[1]}->{edge_type[2]}"
@@ -241,7 +241,7 @@ class Ingestion:
 
 
 def _check_source(source: Source) -> None:
-    """Refuse sources whose parts do not fit together."""
+    """Refuse sources whose parts contradict each other."""
     if source.is_homogeneous and (len(source.nodes), len(source.edges)) != (1, 1):
         raise InputError(f"a homogeneous graph has one node type and one edge type, this has {len(source.nodes)} and {len(source.edges)}")
     for edge_type in source.edges:
@@ -270,7 +270,7 @@ def _check_names(source: Source) -> None:
 
 
 def _with_reverses(edges: dict[EdgeType, EdgeTable], undirected: bool) -> dict[EdgeType, EdgeTable]:
-    """Add the reverse of each type between two different node types, where asked for."""
+    """Add the reverse of each edge type between two different node types, if `undirected`."""
     result = dict(edges)
     for table in edges.values() if undirected else ():
         if table.edge_type[0] != table.edge_type[2]:
@@ -284,7 +284,7 @@ def _with_reverses(edges: dict[EdgeType, EdgeTable], undirected: bool) -> dict[E
 
 
 def _settle(name: NodeType, num_nodes: int | None, built: dict[EdgeType, BuiltEdges]) -> int:
-    """Return the number of nodes of a type, from its edges where nothing else tells."""
+    """Return the number of nodes of a type; if it was not given, it follows from the edges."""
     if num_nodes is not None:
         return num_nodes
     by_src = [edges.num_src for edge_type, edges in built.items() if edge_type[0] == name]

@@ -1,8 +1,8 @@
-"""Edges on their way through the disk: sorted coarsely into regions of one scratch file per column.
+"""Spilling edges to disk, sorted coarsely: one scratch file per column, with a region for each bucket.
 
-In: records in input order, and how many fall into each bucket (a range of destinations). Out: each bucket's records together, still in
-input order. Invariant: every record is written once, at an offset known beforehand; the scratch files have no name, so that nothing
-of them outlives the process.
+In: records in input order, and the number of records in each bucket (a range of destinations). Out: the records bucket by bucket, in input
+order within each. Invariant: every record is written once, at an offset known beforehand; the scratch files have no name, so that they do
+not outlive the process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.store.ingestion.place import Columns, RecordColumn, Records, start
 
 KEYS = "keys"
 MAX_BUCKET_KEYS = 1 << 32
-"""Keys relative to their bucket are uint32."""
+"""Most keys of a bucket: keys relative to their bucket are uint32."""
 _GUESS_CELLS = 1 << 16
 
 
@@ -29,7 +29,7 @@ class Buckets:
 
     Attributes:
         bounds: int64[num_buckets + 1], keys; bucket b is [bounds[b], bounds[b + 1]).
-        starts: int64[num_buckets + 1], its records are starts[b]:starts[b + 1] of the spill.
+        starts: int64[num_buckets + 1]; bucket b has the records starts[b]:starts[b + 1] of the spill.
     """
 
     bounds: np.ndarray
@@ -40,10 +40,10 @@ class Buckets:
 
 
 def plan_buckets(histogram: DegreeHistogram, record_bytes: int, bucket_bytes: int) -> Buckets:
-    """Cut the keys into as few buckets as fit: 8 bytes a key and `record_bytes` a record within `bucket_bytes`.
+    """Cut the keys into as few buckets as possible; each takes 8 bytes per key and `record_bytes` per record, at most `bucket_bytes`.
 
-    A cell of the histogram that is larger than that becomes a bucket of its own. The histogram is used up; beside it, twice as much
-    memory is taken.
+    A cell of the histogram that is larger than that becomes a bucket of its own. The histogram is overwritten; twice as much memory is
+    allocated beside it.
     """
     shift, num_keys = histogram.shift, histogram.num_keys
     records, histogram.counts = histogram.counts, np.empty(0, dtype=np.int64)
@@ -62,14 +62,14 @@ def plan_buckets(histogram: DegreeHistogram, record_bytes: int, bucket_bytes: in
 
 
 class Spill:
-    """Scratch files for so many records, one file per column and one for the keys."""
+    """Scratch files for records: one per column, and one for the keys."""
 
     def __init__(self, scratch: Scratch, columns: Columns) -> None:
         self._columns = {KEYS: RecordColumn("uint32"), **columns}
         self._files = {name: scratch.file() for name in self._columns}
 
     def close(self) -> None:
-        """Give the disk space back."""
+        """Close the files, which frees their disk space."""
         for file in self._files.values():
             file.close()
 
@@ -95,7 +95,7 @@ class Spill:
 
 
 def spill_records(pieces: Iterable[Records], buckets: Buckets, spill: Spill) -> None:
-    """Write every record to the region of its bucket; its key becomes relative to the bucket."""
+    """Write every record to the region of its bucket, with its key relative to the bucket."""
     num_buckets, next_record = len(buckets), buckets.starts[:-1].copy()
     shift = max(0, int(buckets.bounds[-1] - 1).bit_length() - _GUESS_CELLS.bit_length() + 1)
     guess = np.searchsorted(buckets.bounds[1:], np.arange(_GUESS_CELLS, dtype=np.int64) << shift, side="right")

@@ -1,7 +1,8 @@
 """Splits: named sets of parts ("train", "val", "test") of the nodes of one type.
 
-In: ids per part. Out: int64 arrays, ascending. Invariants: in range, nothing twice, no node in two parts of one split. Parts that ascend
-are taken as they are and compared by blocks: they may be as long as the graph, and a copy is not in the bound of an ingestion.
+In: ids per part. Out: int64 arrays, ascending. Invariants: ids are in range, no id occurs twice, no node is in two parts of one split.
+Parts that already ascend are not copied, and are compared block by block: they may be as long as the graph, and the memory bound of an
+ingestion does not include a copy.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def write_splits(
 
 
 def refuse_overlap(parts: Mapping[str, np.ndarray], name: str) -> None:
-    """Raise where two parts share a node; parts ascend."""
+    """Raise if two parts share a node; parts must ascend."""
     for (one, ids), (other, others) in combinations(parts.items(), 2):
         shared = shared_nodes(ids, others)
         if shared.size:
@@ -43,7 +44,7 @@ def refuse_overlap(parts: Mapping[str, np.ndarray], name: str) -> None:
 
 
 def shared_nodes(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return what two ascending arrays share."""
+    """Return the common elements of two ascending arrays."""
     blocks = (ids[first : first + BLOCK] for first in range(0, ids.size, BLOCK))
     found = (block[np.searchsorted(others, block, "right") > np.searchsorted(others, block)] for block in blocks)
     return np.concatenate([ids[:0], *found])

@@ -1,6 +1,6 @@
-"""Sorting strings by their bytes, eight at a time: each round sorts what the rounds before left equal, by the next eight bytes.
+"""Sorting strings by their bytes, eight at a time: each round sorts strings that are still equal by their next eight bytes.
 
-Numbers sort ten times as fast as strings do, and few strings need more than two rounds. Source: MSD radix sort, with a word as the digit.
+Integers sort ten times as fast as strings, and few strings need more than two rounds. Source: MSD radix sort, with a 64-bit word as digit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.store.ids import Strings
 
 
 def sort_distinct(strings: Strings) -> np.ndarray:
-    """Return int64[m]: rows of distinct strings, in ascending order of their bytes; which of equal ones is not said."""
+    """Return int64[m]: rows of the distinct strings, in ascending order of their bytes; of equal strings any one may be chosen."""
     order, starts_group = np.arange(len(strings)), np.zeros(len(strings), dtype=np.bool_)
     starts_group[:1] = True
     lengths = np.diff(strings.offsets)
@@ -32,7 +32,7 @@ def _words(strings: Strings, rows: np.ndarray, skip: int) -> np.ndarray:
 
 
 def _refine(order: np.ndarray, starts_group: np.ndarray, keys_of: Callable[[np.ndarray], np.ndarray]) -> None:
-    """Sort the members of each group of two or more by their keys, in place; where keys differ, new groups start."""
+    """Sort the members of each group of two or more by their keys, in place; members with different keys become different groups."""
     is_alone = starts_group & np.append(starts_group[1:], True)
     active = np.flatnonzero(~is_alone)
     if active.size == 0:

@@ -1,8 +1,8 @@
-"""Edges that name nodes by the user's ids, turned into edges between nodes 0..n-1, once, on disk.
+"""Edges whose ends are the user's ids are translated to node numbers 0..n-1, once, on disk.
 
-In: a table and the parts of the table of ids. Out: the same table with `src` and `dst` as nodes. Each part fills in the ends that it
-knows, and an end that none knows is -1; several parts mean several passes over the ids. The result goes to a scratch file, so that
-counting and placing edges, which read it once each, neither parse nor hash anything again.
+In: an edge table and the parts of the id table. Out: the same table with node numbers as `src` and `dst`. Each part fills in the ends that
+it has, and an end that no part has is -1; with several parts, the ids are read several times. The result is written to a scratch file, so
+that counting and placing edges, which each read it once, need not parse and hash again.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class TranslatedTable(ChangedTable):
 
     Args:
         table: the original.
-        label: for progress.
-        scratch: takes the translated columns.
-        chunk_bytes: of one piece.
+        label: for progress and messages.
+        scratch: receives the translated columns.
+        chunk_bytes: size of one piece.
     Attributes:
         num_rows: known after the first pass.
     """
@@ -48,7 +48,7 @@ class TranslatedTable(ChangedTable):
             self._columns[name] = Column(name=name, dtype=np.dtype(index_dtype(num_nodes)))
 
     def apply(self, part: TablePart, names: tuple[str, ...], progress: Progress, *, is_first: bool) -> None:
-        """Fill in what a part of the id table knows."""
+        """Fill in the node numbers of all ids that are in this part of the id table."""
         max_rows = max(1, self._chunk_bytes // memory_row_bytes(self._table.columns[name] for name in names))
         num_rows = 0
         with stage(progress, f"map ids of {self._label}", self.num_rows):
@@ -67,7 +67,7 @@ class TranslatedTable(ChangedTable):
         self.num_rows = num_rows
 
     def refuse_unknown(self, names: tuple[str, ...], node_type: str) -> None:
-        """Raise where an id was in no part."""
+        """Raise InputError if an id was in no part."""
         for name in names:
             step = self._chunk_bytes // 8
             for first in range(0, self.num_rows or 0, step):
@@ -110,6 +110,6 @@ class TranslatedTable(ChangedTable):
         )
 
     def close(self) -> None:
-        """Give the scratch files back."""
+        """Close the scratch files."""
         for file in self._files.values():
             file.close()

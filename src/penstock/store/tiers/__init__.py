@@ -1,4 +1,4 @@
-"""Tiers: where rows live, and how they are read. Bytes only; which rows live where is decided elsewhere."""
+"""Tiers: where rows live, and how they are read. Tiers only move bytes; which rows live where is decided elsewhere."""
 
 from penstock.store.tiers.device import DeviceTier
 from penstock.store.tiers.disk import DiskOptions, DiskStats, DiskTier

@@ -20,7 +20,7 @@ class DeviceTier(ReadByDevice):
     """Rows on a device, allocated once.
 
     Args:
-        num_rows, row_bytes: of each field; what is in them is undefined.
+        num_rows, row_bytes: of each field; the contents are undefined at first.
         reader: the device, from `tensor_device`.
         name: for messages and reports.
     """
@@ -39,7 +39,8 @@ class DeviceTier(ReadByDevice):
             ) from error
 
     def submit(self, rows: Any, outs: Sequence[Any], places: np.ndarray | None) -> Read:
-        """Begin to read. Done when it is waited for, as in memory of the host: rows may be replaced until then, and the new ones come."""
+        """Begin to read. The work is done in `wait`, as in host memory: rows that are replaced before then are read with their new
+        content."""
         beneath, asked_before = super().submit, DeviceRead(self.reader, 0)
 
         def read() -> int:
@@ -50,19 +51,19 @@ class DeviceTier(ReadByDevice):
 
     @classmethod
     def over(cls, buffers: Sequence[torch.Tensor], row_bytes: Sequence[int], reader: torch.device, name: str) -> DeviceTier:
-        """A tier over rows that are there already, in memory of another device even, that `reader` reaches."""
+        """Return a tier over existing rows, which may be in the memory of another device that `reader` can access."""
         num_rows = next((buffer.numel() // width for buffer, width in zip(buffers, row_bytes, strict=True) if width), 0)
         tier = cls(0, row_bytes, reader, name)
         tier.num_rows, tier.buffers = num_rows, list(buffers)
         return tier
 
     def write(self, rows: Any, sources: Sequence[torch.Tensor], source_rows: Any) -> None:
-        """Replace rows by others, after all that was asked of the current stream before, readers of these rows among it.
+        """Replace rows, after all earlier work of the current stream, which includes its reads of these rows.
 
         Args:
-            rows: int32 or int64[n], distinct; an array, or a tensor on the device. What is negative is left out.
+            rows: int32 or int64[n], distinct; an array, or a tensor on the device. Negative entries are skipped.
             sources: per field uint8, on the device or readable by it.
-            source_rows: int32 or int64[n], where in `sources` each comes from; likewise. None: 0, 1, ...
+            source_rows: int32 or int64[n], array or tensor likewise: the row of `sources` for each. None: 0, 1, ...
         """
         from penstock.kernels.move_rows import gpu
 

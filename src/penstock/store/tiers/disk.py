@@ -1,7 +1,8 @@
-"""Rows on a disk, read past the page cache by many requests at once.
+"""Rows on a disk, read by many requests at once, bypassing the page cache.
 
-In: row numbers. Out: the rows, at their places. Invariants: what is delivered is whole, or an error says which file, where and what to do;
-no wait is without a deadline; memory is bounded by the channels. Reads begin when they are submitted and are driven on by whoever waits.
+In: row numbers. Out: the rows, at their places. Invariants: every delivered row is complete, or an error names the file, the position and
+what to do; every wait has a deadline; memory is bounded by the channels. Reads begin when they are submitted; the thread that waits
+continues them.
 Source: Ginex 3 and 4 (features and lists on an SSD, direct I/O); `docs/design/disk.md`.
 """
 
@@ -28,10 +29,10 @@ from penstock.store.tiers.disk_uring import UringDevice
 from penstock.store.tiers.tier import Read, TierStats, check_rows
 
 _NUM_THREADS = 32
-"""Of pread: as many as it takes to come near io_uring, at three times the CPU."""
+"""Threads for pread: enough to come near io_uring's rate, at three times its CPU time."""
 
 _PAUSE_S = 1e-3
-"""Before asking again where nothing came: a kernel that is short of something says so at once."""
+"""Pause before asking again if nothing came: a kernel that lacks a resource returns at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +41,13 @@ class DiskOptions:
 
     Attributes:
         depth: requests under way per channel.
-        max_read_bytes: of one request; rows further apart, or more of them, take several.
-        max_channels: reads that work at the same time; the buffers of a channel take 1.25 * depth * max_read_bytes.
-        block_bytes: what reads are made of; None: the smallest that the file system takes.
-        gap_bytes: holes of up to so many bytes are read along; None: measured when the tier is opened.
-        patience_s: a disk that brings nothing for so long is given up.
-        device: "io_uring", "pread", a function that makes a device, or "auto": io_uring where the kernel has it.
-        direct: past the page cache.
+        max_read_bytes: largest request; rows further apart, or more rows, take several requests.
+        max_channels: most reads at work at the same time; the buffers of a channel take 1.25 * depth * max_read_bytes.
+        block_bytes: reads begin and end at multiples of this; None: the smallest block that the file system allows.
+        gap_bytes: holes of up to this size are read along; None: measured when the tier is opened.
+        patience_s: after this time without any data the read fails.
+        device: "io_uring", "pread", a function that makes a device, or "auto": io_uring if the kernel has it.
+        direct: bypass the page cache.
     """
 
     depth: int = 128
@@ -59,7 +60,7 @@ class DiskOptions:
     direct: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
+        """Check the options."""
         if not 1 <= self.depth <= 4096 or self.max_channels < 1 or self.patience_s <= 0 or (self.gap_bytes or 0) < 0:
             raise UsageError("a disk needs depth from 1 to 4096, max_channels from 1, patience_s above 0 and gap_bytes from 0")
         block = self.block_bytes or 4096
@@ -71,11 +72,11 @@ class DiskOptions:
 
 @dataclass(slots=True)
 class DiskStats(TierStats):
-    """What a disk was asked for, and what it was asked for because of that.
+    """Counts of a disk tier: rows asked for, and the requests that this caused.
 
     Attributes:
-        num_requests: reads of the file. read_bytes: their bytes, holes and the rest of pages included.
-        num_pages: of 4 KiB, that the rows are on; those of one read are counted once.
+        num_requests: reads of the file. read_bytes: their bytes, including holes and the rest of blocks.
+        num_pages: pages of 4 KiB that hold the rows; a page is counted once per read.
     """
 
     num_requests: int = 0
@@ -83,7 +84,7 @@ class DiskStats(TierStats):
     num_pages: int = 0
 
     def add_requests(self, plan: ReadPlan) -> None:
-        """Count reads of the file."""
+        """Count the requests of a plan."""
         with self._guard.lock:
             self.num_requests += plan.starts.size
             self.read_bytes += plan.num_bytes
@@ -94,9 +95,8 @@ class DiskTier:
     """Rows in files.
 
     Args:
-        files: one per field, with equally many rows: where it is, where its rows begin, bytes of a row. `RowFile.behind(array)` finds the
-            file of an array of a store.
-        num_rows: of each.
+        files: one per field, with equal numbers of rows. `RowFile.behind(array)` finds the file of a store's array.
+        num_rows: of each file.
         name: for messages and reports.
         options: see there.
     Raises:
@@ -108,7 +108,7 @@ class DiskTier:
     def __init__(self, files: Sequence[RowFile], num_rows: int, name: str = "disk", options: DiskOptions | None = None) -> None:
         self.name, self.num_rows, self.row_bytes = name, num_rows, tuple(file.row_bytes for file in files)
         self.options, self.stats = options or DiskOptions(), DiskStats()
-        block, chosen = self.options.block_bytes, self.options  # what is closed with the tier must not hold it
+        block, chosen = self.options.block_bytes, self.options  # the finalizer below holds these, and must not hold self
         self._files = [OpenRows(file, num_rows, name, block_bytes=block, direct=self.options.direct) for file in files]
         self._channels = Channels(lambda: _choose_device(chosen, name), chosen.max_channels)
         for file in self._files:
@@ -119,7 +119,7 @@ class DiskTier:
 
     @property
     def resident_bytes(self) -> int:
-        """Buffers of all channels."""
+        """Memory of the buffers of all channels."""
         return self._channels.resident_bytes
 
     @property
@@ -128,11 +128,11 @@ class DiskTier:
         return self._files[0].file.path.parent
 
     def most_bytes(self, num_readers: int) -> int:
-        """What `resident_bytes` may come to with so many threads that read."""
+        """Return the most that `resident_bytes` may become with `num_readers` reading threads."""
         return int(1.25 * min(num_readers, self.options.max_channels) * self.options.depth * self.options.max_read_bytes)
 
     def describe(self) -> str:
-        """How it is read, in a few words."""
+        """Describe how the rows are read, in a few words."""
         ways = sorted({"direct I/O" if file.is_direct else "through the page cache" for file in self._files})
         blocks = sorted({file.block_bytes for file in self._files})
         return (
@@ -141,11 +141,11 @@ class DiskTier:
         )
 
     def close(self) -> None:
-        """Close files and rings. Reads under way must be over."""
+        """Close files and rings. No read may be under way."""
         self._close()
 
     def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
-        """Begin to read: what fits is on its way when this returns."""
+        """Begin to read: as many requests as fit are under way when this returns."""
         started = time.perf_counter()
         check_rows(self, rows)
         if not self._close.alive:
@@ -169,7 +169,7 @@ class DiskTier:
         return _Part(job, file.path)
 
     def _measure(self) -> int:
-        """Find out which holes are worth reading, on the first large file that is read past the page cache."""
+        """Measure which holes are worth reading, on the first large file whose reads bypass the page cache."""
         for file in self._files:
             if file.is_direct:
                 channel = self._channels.take_anyway()
@@ -225,7 +225,7 @@ class _DiskRead:
         self._seconds, self.since = -started, started
 
     def begin(self) -> None:
-        """Submit what channels are there for."""
+        """Begin as many jobs as there are free channels."""
         for part in self._parts:
             part.channel = self._tier._channels.take()
             if part.channel is not None:
@@ -233,9 +233,9 @@ class _DiskRead:
         self._seconds += time.perf_counter()
 
     def wait(self) -> int:
-        """End it."""
+        """Complete the read."""
         started, tier = time.perf_counter(), self._tier
-        if self._pid != os.getpid():  # begun by the parent of this process: its rings are not ours
+        if self._pid != os.getpid():  # submitted by the parent before a fork, whose rings are not ours
             for part in self._parts:
                 part.channel = None
         if not tier._close.alive:
@@ -281,7 +281,7 @@ class _DiskRead:
 
 
 def _choose_device(options: DiskOptions, name: str) -> Device:
-    """io_uring where the kernel has it, else threads."""
+    """Choose io_uring if the kernel has it, else threads."""
     if callable(options.device):
         return options.device(options.depth, options.max_read_bytes)
     if options.device != "pread":

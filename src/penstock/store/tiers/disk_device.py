@@ -1,7 +1,7 @@
-"""How pages come from a disk: devices, and the channels that reads under way have to themselves.
+"""How pages are read from a disk: devices, and channels, each of which serves one read at a time.
 
-In: jobs, planned reads of one file and where the rows in them go. Out: the rows at their places, or a verdict. Invariant: once a channel is
-closed nothing is written to a job's `out` any more, and what the device still writes goes to memory that nobody else has.
+In: jobs: planned requests of one file, and where their rows go. Out: the rows at their places, or a verdict. Invariant: after a channel is
+closed, nothing is written to a job's `out` any more; data that the device still delivers goes to memory that nobody else uses.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ logger = logging.getLogger("penstock")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a channel is to do.
+    """The work of a channel.
 
     Attributes:
-        descriptor: of the file; block_bytes: what its reads are made of.
-        plan: the reads.
-        end: where in the file the last row ends; nothing after it need come.
+        descriptor: of the file; block_bytes: its reads begin and end at multiples of this.
+        plan: the requests.
+        end: where the last row ends in the file; bytes after it are not needed.
         row_bytes, data_offset: of the rows.
         places: int64[n]: row plan.rows[i] goes to row places[i] of `out`.
         out: uint8 vector.
@@ -45,7 +45,7 @@ class Job:
 
     @property
     def arguments(self) -> tuple[object, ...]:
-        """The last arguments of the kernels."""
+        """Return the arguments that all kernels take last."""
         plan = self.plan
         reads = (plan.starts, plan.lengths, plan.firsts, plan.lasts)
         return (self.descriptor, *reads, self.end, self.block_bytes, plan.rows, self.places, self.row_bytes, self.data_offset, self.out)
@@ -53,12 +53,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a job stands.
+    """The state of a job.
 
     Attributes:
         verdict: one of `kernels.read_pages.rules`.
-        num_done: reads that are over.
-        read, number: of a failure: which read (-1: none in particular), and the errno or the bytes that it had.
+        num_done: finished requests.
+        read, number: of a failure: which request (-1: none in particular), and its errno or the bytes that it got.
     """
 
     verdict: int
@@ -73,15 +73,15 @@ class Channel(Protocol):
     resident_bytes: int
 
     def begin(self, job: Job) -> None:
-        """Ask the device for the first reads, and come back."""
+        """Submit the first requests, and return."""
         ...
 
     def go_on(self) -> Outcome:
-        """Go on until the job is over, or nothing has come for a while. A job that is over is let go of."""
+        """Continue until the job is over, or nothing has come for a while. A finished job is released."""
         ...
 
     def close(self) -> None:
-        """Give everything back, whatever is under way. Any number of times."""
+        """Release everything, even while requests are under way. May be called several times."""
         ...
 
 
@@ -90,7 +90,7 @@ class Device(Protocol):
 
     Attributes:
         name: for reports.
-        resident_bytes: that all channels share.
+        resident_bytes: memory that all channels share.
     """
 
     name: str
@@ -101,11 +101,11 @@ class Device(Protocol):
         ...
 
     def channel(self) -> Channel:
-        """Return a new channel; raises OSError where the system refuses one."""
+        """Return a new channel; raises OSError if the system refuses one."""
         ...
 
     def close(self) -> None:
-        """End what channels share."""
+        """Release what channels share."""
         ...
 
 
@@ -115,7 +115,7 @@ class Channels:
     def __init__(self, make_device: Callable[[], Device], most: int) -> None:
         self._make_device, self._most = make_device, most
         self.device = make_device()
-        self._lock, self._pid = threading.RLock(), os.getpid()  # a read that is collected drops its channel, wherever this thread is
+        self._lock, self._pid = threading.RLock(), os.getpid()  # reentrant: a garbage-collected read drops its channel
         self._idle: list[Channel] = []
         self._num_made, self._channel_bytes = 0, 0
 
@@ -125,7 +125,7 @@ class Channels:
         return self.device.resident_bytes + self._num_made * self._channel_bytes
 
     def take(self) -> Channel | None:
-        """A channel, or None where as many are lent as there may be."""
+        """Return a channel, or None if `max_channels` are lent."""
         self._take_over_after_fork()
         with self._lock:
             if self._idle:
@@ -134,12 +134,12 @@ class Channels:
                 return None
             try:
                 return self._make()
-            except OSError:  # the system is short of something: the read begins when it is waited for
+            except OSError:  # the system lacks a resource: the read begins in `wait`
                 return None
 
     def take_anyway(self) -> Channel:
-        """A channel for a thread that waits for its rows; one more than there may be, if need be: who has the others may be waiting for
-        this thread."""
+        """Return a channel for a thread that waits for its rows; beyond the limit if necessary, since the holders of the others may be
+        waiting for this thread."""
         channel = self.take()
         if channel is not None:
             return channel
@@ -150,7 +150,7 @@ class Channels:
                 raise TierError(f"the system has no more rings or memory to read with ({reason_of(error)}): read less at a time") from error
 
     def give_back(self, channel: Channel) -> None:
-        """Take a channel back whose job is done."""
+        """Take back a channel whose job is done."""
         with self._lock:
             if self._num_made <= self._most:
                 self._idle.append(channel)
@@ -165,7 +165,7 @@ class Channels:
             self._num_made -= 1
 
     def close(self) -> None:
-        """Close all that is not lent."""
+        """Close all channels that are not lent."""
         with self._lock:
             idle, self._idle = self._idle, []
             self._num_made -= len(idle)
@@ -180,8 +180,8 @@ class Channels:
         return channel
 
     def _take_over_after_fork(self) -> None:
-        """Rings belong to the parent, threads stayed there, and a lock may be held for ever: begin anew. Closing a copy of a descriptor
-        leaves the parent's alone."""
+        """Start over in a forked child: rings and threads are the parent's, and a copied lock may be held for ever. Closing copied
+        descriptors does not affect the parent."""
         if self._pid == os.getpid():
             return
         self._pid, self._lock, self._idle, self._num_made = os.getpid(), threading.RLock(), [], 0

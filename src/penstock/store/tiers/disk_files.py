@@ -1,7 +1,7 @@
-"""Files of rows, opened past the page cache where the file system lets us.
+"""Files of rows, opened so that reads bypass the page cache, if the file system allows it.
 
-In: a path, or an array that is mapped from a file. Out: a descriptor, and the block that reads must be made of. Invariant: a file that
-was replaced since it was mapped is refused, not read.
+In: a path, or an array that is mapped from a file. Out: a descriptor, and the block size of reads. Invariant: a file that was replaced
+since it was mapped is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BLOCKS = (512, 4096)
 """Logical blocks that disks have, tried in this order."""
 
 BUFFERED_BLOCK = 512
-"""What reads through the page cache are made of: any number would do."""
+"""Block size of reads through the page cache; any number would do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class RowFile:
         path: of the file.
         data_offset: where row 0 begins.
         row_bytes: bytes of a row.
-        inode: (device, number) that the path must lead to; None takes what is there.
+        inode: (device, number) that the path must lead to; None: any.
     """
 
     path: Path
@@ -45,7 +45,8 @@ class RowFile:
 
     @classmethod
     def behind(cls, array: np.ndarray) -> RowFile | None:
-        """Find the file that a C-contiguous array [num_rows, ...] is a map of: a store's, or `np.load(mmap_mode="r")`. None for others."""
+        """Return the file behind a C-contiguous array [num_rows, ...] that is a map, of a store or by `np.load(mmap_mode="r")`; None for
+        others."""
         owner: Any = array
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
@@ -70,10 +71,10 @@ class OpenRows:
 
     Args:
         file: which.
-        num_rows: that it must hold.
+        num_rows: least number of rows of the file.
         name: of the tier, for messages.
-        block_bytes: what reads are made of; None: the smallest that the file takes.
-        direct: past the page cache, if the file system can.
+        block_bytes: reads begin and end at multiples of this; None: the smallest block that the file allows.
+        direct: bypass the page cache, if the file system allows it.
     Attributes:
         refusal: why reads go through the page cache; None if they do not.
     """
@@ -106,7 +107,7 @@ class OpenRows:
 
 
 def _open_direct(path: Path) -> tuple[int, int]:
-    """(descriptor, smallest block) past the page cache; raises OSError where that is not possible."""
+    """Return (descriptor, smallest block) for reads that bypass the page cache; raises OSError if they are not possible."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
     with mmap.mmap(-1, max(BLOCKS)) as buffer:
         for block in BLOCKS:

@@ -1,7 +1,7 @@
-"""What a disk is good at, measured in a moment: from which distance on two reads are better than one that reads the hole along.
+"""A short measurement of a disk: up to which gap between two rows one request that reads the gap along is faster than two requests.
 
-A request costs the device a time that does not depend on its length, and a time per byte. A hole is worth reading while its bytes cost less
-than the request that they save. Both follow from the times of many short reads and of many long ones, at full depth.
+A request costs a fixed time and a time per byte. A hole is worth reading if its bytes cost less than the request that they save. Both costs
+follow from the times of many short and many long reads, at full depth.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from penstock.store.tiers.disk_files import OpenRows
 from penstock.store.tiers.disk_plan import ReadPlan
 
 DEFAULT_GAP_BYTES = 1 << 14
-"""Where nothing can be measured: files that are too small, and reads that are all short."""
+"""Used if nothing can be measured: for small files, and if all reads are short."""
 
 CACHED_GAP_BYTES = 4096
-"""Through the page cache, where a request costs a microsecond and bytes come at the speed of memory."""
+"""Used for reads through the page cache, where a request costs a microsecond and bytes come at the speed of memory."""
 
 _SHORT_BYTES, _NUM_READS, _ROUNDS = 4096, 128, 3
 _SMALLEST_FILE = 64 << 20
@@ -30,11 +30,11 @@ def measure_gap(channel: Channel, file: OpenRows, max_bytes: int) -> tuple[int, 
     """Measure by 384 short and 384 long reads, 27 MiB at most, or less in half a second; takes 50 ms on a disk of 1 GB/s.
 
     Args:
-        channel: to read through; lent for this.
+        channel: to read through.
         file: read at random places.
         max_bytes: of a read.
     Returns:
-        (bytes of a hole that is worth reading, in [0, max_bytes / 2] or `DEFAULT_GAP_BYTES`; whether the channel may be used again).
+        (largest hole worth reading, in bytes, in [0, max_bytes / 2] or `DEFAULT_GAP_BYTES`; whether the channel may be used again).
     """
     if max_bytes <= _SHORT_BYTES or file.end < max(_SMALLEST_FILE, _NUM_READS * max_bytes):
         return DEFAULT_GAP_BYTES, True
@@ -52,7 +52,8 @@ def measure_gap(channel: Channel, file: OpenRows, max_bytes: int) -> tuple[int, 
 
 
 def gap_of(short_s: float, long_s: float, max_bytes: int) -> int:
-    """Bytes that take as long as a request that brings none, from the seconds of a read of 4096 and of `max_bytes`."""
+    """Return the bytes whose transfer takes as long as an empty request, from the seconds of a read of 4096 bytes and one of
+    `max_bytes`."""
     per_byte = (long_s - short_s) / (max_bytes - _SHORT_BYTES)
     per_request = short_s - _SHORT_BYTES * per_byte
     if per_byte <= 0:
@@ -61,7 +62,7 @@ def gap_of(short_s: float, long_s: float, max_bytes: int) -> int:
 
 
 def _read(channel: Channel, file: OpenRows, starts: np.ndarray, length: int, until: float) -> bool:
-    """Read and throw away. Returns whether it came to an end in time."""
+    """Read and discard. Returns whether all reads ended in time."""
     none = np.zeros(starts.size, np.int64)
     plan = ReadPlan(none[:0], none[:0], starts.astype(np.int64), np.full(starts.size, length, np.int64), none, none)
     job = Job(file.descriptor, file.block_bytes, plan, file.end, 1, 0, none[:0], np.empty(0, np.uint8))

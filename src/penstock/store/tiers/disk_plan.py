@@ -1,4 +1,4 @@
-"""Plans of reads from a file: rows -> pages. Pure; what a device is good at comes in as numbers.
+"""Planning reads from a file: rows -> pages. Pure functions; properties of the device are arguments.
 
 In: row numbers and the layout of a file. Out: a `ReadPlan`. Invariants: every byte of every row is in exactly one read (a row may be cut
 between two); no block is read twice; reads begin and end at blocks; a read is never longer than a buffer.
@@ -22,7 +22,7 @@ class ReadPlan:
         rows: int64[n], ascending.
         starts, lengths: int64[num_reads], bytes.
         firsts, lasts: int64[num_reads]: a read holds rows[first:last] of the ascending rows.
-        num_pages: of 4 KiB, that the rows are on: what there is to read where nothing else is read along.
+        num_pages: pages of 4 KiB that hold the rows: the least that could be read.
     """
 
     order: np.ndarray
@@ -45,9 +45,9 @@ def plan_reads(rows: np.ndarray, row_bytes: int, data_offset: int, *, block_byte
     Args:
         rows: int64[n], any order, repetitions allowed.
         row_bytes: at least 1; data_offset: where row 0 begins, any number.
-        block_bytes: reads are made of blocks of the file.
-        gap_bytes: holes of up to so many bytes between what is needed are read and thrown away.
-        max_bytes: of one read, a multiple of block_bytes.
+        block_bytes: reads begin and end at multiples of this.
+        gap_bytes: holes of up to this size are read along and discarded.
+        max_bytes: largest read, a multiple of block_bytes.
     """
     rows = np.ascontiguousarray(rows, np.int64)
     order = np.argsort(rows, kind="stable")

@@ -1,7 +1,7 @@
-"""Pages by pread on threads of our own: where the kernel refuses io_uring, and for files that are in memory anyway.
+"""Reading pages by pread on a pool of threads: if the kernel refuses io_uring, and for files that are in memory anyway.
 
-Threads and their buffers are shared by all channels. Invariant: after `close` of a channel no thread copies to its job's `out` any more,
-also one that sits in a read which does not come back.
+Threads and their buffers are shared by all channels. Invariant: after a channel is closed no thread copies to its job's `out` any more, not
+even one whose read never returns.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Tasks = queue.SimpleQueue["_Threads | None"]
 
 
 class PreadDevice:
-    """Threads.
+    """A pool of threads.
 
     Args:
-        num_threads: reads under way, of all channels together.
-        slot_bytes: of the longest read.
+        num_threads: most reads under way, of all channels together.
+        slot_bytes: size of the longest read.
     """
 
     def __init__(self, num_threads: int, slot_bytes: int) -> None:
@@ -57,7 +57,7 @@ class PreadDevice:
             for _ in range(min(self._num_threads, num_threads) - self._num_started):
                 try:
                     threading.Thread(target=_work, args=(self._tasks, self._slot_bytes), daemon=True, name="penstock-pread").start()
-                except RuntimeError as error:  # of a limit of threads, or of memory
+                except RuntimeError as error:  # too many threads, or no memory
                     if not self._num_started:
                         raise TierError(f"no thread to read from the disk can be started: {error}; raise the limit of threads") from error
                     break
@@ -87,7 +87,7 @@ class _Threads:
             self._over.set()
 
     def work(self, buffer: np.ndarray) -> None:
-        """Take part, on a thread of the device."""
+        """Do requests of the current job, on a thread of the pool."""
         job, shared, over = self._job, self._shared, self._over
         if job is not None:
             cpu.read_pages(shared, buffer, buffer.ctypes.data, *job.arguments)
@@ -104,11 +104,11 @@ class _Threads:
         if verdict == RUNNING and num_done == self._job.plan.starts.size and self._over.is_set():
             verdict = DONE
         if verdict != RUNNING:
-            self._job = None  # and with it the memory of a batch that may be gone before the channel is wanted again
+            self._job = None  # and the memory of its batch, which may be freed before the channel is used again
         return Outcome(verdict, num_done, read, number)
 
     def close(self) -> None:
-        """Nobody begins to copy from here on; wait for those that have begun."""
+        """Stop threads from starting to copy, and wait for those that are copying."""
         self._shared[cpu.STOP] = 1
         while self._shared[cpu.COPYING]:
             time.sleep(1e-5)

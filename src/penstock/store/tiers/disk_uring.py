@@ -1,4 +1,4 @@
-"""Pages through io_uring: rings mapped here, driven by a kernel.
+"""Reading pages through io_uring: rings are mapped here, and driven by a compiled kernel.
 
 A channel is a ring with a buffer of one slot per request. Its requests may be submitted by one thread and collected by another.
 """
@@ -17,16 +17,16 @@ from penstock.store.process_memory import aligned_bytes
 from penstock.store.tiers.disk_device import Channel, Job, Outcome
 
 SLICE_S = 0.25
-"""A kernel that nothing comes to returns after so long, so that signals are heard and deadlines kept."""
+"""A kernel that gets no data returns after this time, so that signals are handled and deadlines kept."""
 
 SPARE = 4
-"""There are this share more slots than requests under way, so that requests need not wait for rows to be copied."""
+"""There are 1 / SPARE more slots than requests under way, so that requests need not wait for rows to be copied."""
 
 STREAMED_BYTES = 4 << 20
-"""Rows that come to more than this are copied past the processor's caches, which would not hold them until they are used."""
+"""Rows of more than this in total are written past the processor's caches, which would not hold them until they are used."""
 
 WANTED = 16
-"""The thread is woken when this share of the requests is over: sooner takes more CPU, later leaves the device less to do."""
+"""The thread wakes when 1 / WANTED of the requests are done: earlier takes more CPU, later leaves the device less to do."""
 
 _SETUP, _REGISTER = 425, 427
 _SINGLE_MMAP, _EXT_ARG = 1 << 0, 1 << 8
@@ -38,13 +38,13 @@ _libc.syscall.restype = ctypes.c_long
 
 
 class UringDevice:
-    """Rings.
+    """Makes rings.
 
     Args:
         depth: requests under way per channel.
-        slot_bytes: of the longest read.
+        slot_bytes: size of the longest read.
     Raises:
-        OSError: the kernel refuses io_uring, or has none that is new enough (5.11).
+        OSError: the kernel refuses io_uring, or is older than 5.11.
     """
 
     def __init__(self, depth: int, slot_bytes: int) -> None:
@@ -96,7 +96,7 @@ class _Ring:
         self._layout[[uring.SQ_MASK, uring.CQ_MASK, uring.CQES]] = num_sq - 1, num_cq - 1, cq[5] // 8
 
     def _register(self) -> None:
-        """Have the pages of the buffer held once rather than at every read, where the limit on locked memory lets us."""
+        """Register the buffer, so that its pages are pinned once rather than at every read, if the limit on locked memory allows it."""
         vector = np.array([self._buffer.ctypes.data, self._buffer.nbytes], np.uint64)
         try:
             _syscall(_REGISTER, self._ring, _REGISTER_BUFFERS, vector.ctypes.data, 1)
@@ -105,7 +105,7 @@ class _Ring:
         self._layout[uring.OPCODE] = _OP_READ_FIXED
 
     def begin(self, job: Job) -> None:
-        """Submit what fits."""
+        """Submit as many requests as fit."""
         slot_bytes = int(job.plan.lengths.max(initial=job.block_bytes))
         self._state[:] = 0
         self._state[uring.NUM_FREE] = self._num_slots
@@ -116,24 +116,24 @@ class _Ring:
         uring.begin(*ring, *self._address, job.descriptor, job.plan.starts, job.plan.lengths)
 
     def go_on(self) -> Outcome:
-        """Collect, copy, submit."""
+        """Collect finished requests, copy their rows, submit more."""
         assert self._job is not None
         ring = (self._layout, self._ring32, self._ring64, self._sqes, self._state, self._slots, self._buffer)
         verdict = uring.read_pages(*ring, *self._address, max(1, self._depth // WANTED), *self._job.arguments)
         if verdict != RUNNING:
-            self._job = None  # and with it the memory of a batch that may be gone before the ring is wanted again
+            self._job = None  # and the memory of its batch, which may be freed before the ring is used again
         state = self._state
         return Outcome(verdict, int(state[uring.NUM_DONE]), int(state[uring.READ]), int(state[uring.NUMBER]))
 
     def close(self) -> None:
-        """Close the ring. What is under way ends in pages that the kernel holds until then, and that are nobody's when it lets go."""
+        """Close the ring. Requests under way write to pages that the kernel holds until they end, and that nobody else uses."""
         if self._ring >= 0:
             self._close_ring()
             self._job = None
             del self._ring32, self._ring64, self._sqes, self._buffer
 
     def _close_ring(self) -> None:
-        """Once: after that the number may be another file's."""
+        """Close the descriptor, only once: later its number may belong to another file."""
         ring, self._ring = self._ring, -1
         if ring >= 0:
             os.close(ring)

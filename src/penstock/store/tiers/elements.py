@@ -1,4 +1,4 @@
-"""A tier of single numbers as a vector: what reads a few elements of an array cannot tell where they are.
+"""A tier of single numbers that behaves like a vector: code that reads a few elements of an array can use it unchanged.
 
 In: positions, or a slice. Out: the elements, read when they are asked for. Invariant: equal to indexing the array.
 """
@@ -12,14 +12,14 @@ import numpy as np
 from penstock.store.tiers.tier import Tier
 
 PIECE = 1 << 20
-"""Elements of a slice that are read at once."""
+"""Elements of a slice that are read at a time."""
 
 
 class Elements:
-    """See above.
+    """A read-only vector over a tier.
 
     Args:
-        tier: of one field, a row of which is an element.
+        tier: of one field whose rows are single elements.
         dtype: of an element.
     """
 

@@ -1,4 +1,4 @@
-"""Rows in the memory of the host: arrays of ours, or the page cache behind a mapped file."""
+"""Rows in host memory: arrays, or files mapped through the page cache."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from penstock.store.tiers.tier import Deferred, Read, TierStats, check_rows
 from penstock.threads import Threads
 
 LEAST_ROWS = 64
-"""That a thread is asked for."""
+"""Fewest rows for which a thread is used."""
 
 
 class ReadByHost:
-    """What tiers share whose rows are put in their places by whoever waits, in `_move`. Subclasses set what a tier says of itself."""
+    """Base of tiers whose rows are copied by the thread that waits, in `_move`. Subclasses set the attributes of a tier."""
 
     device = "cpu"
     name: str
@@ -66,18 +66,18 @@ class HostTier(ReadByHost):
             cpu.move_rows(source, rows, out, places, row_bytes)
 
     def write(self, rows: np.ndarray, sources: Sequence[np.ndarray], source_rows: np.ndarray) -> None:
-        """Replace rows (distinct) by rows `source_rows` of `sources`, uint8 per field."""
+        """Replace `rows` (distinct) by the rows `source_rows` of `sources` (per field, uint8)."""
         for target, source, row_bytes in zip(self.buffers, sources, self.row_bytes, strict=True):
             cpu.move_rows(source, source_rows, target, rows, row_bytes)
 
 
 class MappedTier(HostTier):
-    """Arrays mapped from files: what of them is in memory is up to the page cache, and not counted here.
+    """Arrays mapped from files: the page cache decides which parts are in memory; this memory is not counted here.
 
     Args:
-        arrays, name: as of every tier of the host.
-        num_threads: that copy parts of a read at the same time, 0 for the thread that waits. A row that is not in memory holds up
-            the thread that touches it, so that as many requests are under way as threads.
+        arrays, name: as for `HostTier`.
+        num_threads: threads that copy parts of a read at the same time; 0: the thread that waits copies. A row that is not in memory blocks
+            the thread that touches it, so there are at most as many requests under way as threads.
     """
 
     def __init__(self, arrays: Sequence[np.ndarray], name: str = "mmap", *, num_threads: int = 0) -> None:
@@ -105,12 +105,12 @@ def is_map(array: np.ndarray) -> bool:
 
 
 def advise_random(array: np.ndarray) -> bool:
-    """Switch the system's read-ahead off for the file that an array is a map of; returns whether it is one."""
+    """Turn off read-ahead for an array that is a map of a file; returns whether it is one."""
     return _advise(array, "MADV_RANDOM")
 
 
 def advise_in_order(array: np.ndarray) -> bool:
-    """Switch the system's read-ahead on again."""
+    """Turn read-ahead on again."""
     return _advise(array, "MADV_NORMAL")
 
 
@@ -123,7 +123,7 @@ def _advise(array: np.ndarray, how: str) -> bool:
 
 
 def check_arrays(name: str, arrays: Sequence[np.ndarray]) -> None:
-    """Refuse what is not rows of numbers, or not equally many; `name`: for the message."""
+    """Check that all arrays are C-contiguous rows of numbers, with equal numbers of rows. `name`: for the message."""
     if len({len(array) for array in arrays}) != 1:
         raise InputError(f"{name}: fields of one tier must have equally many rows, got {[len(array) for array in arrays]}")
     for array in arrays:

@@ -1,7 +1,7 @@
-"""Rows behind a mapping: a tier whose rows lie in another order than their numbers say.
+"""Rows behind a mapping: a tier whose rows are stored in another order than that of their numbers.
 
-In: row numbers as everybody knows them. Out: their rows. Invariant: equals the tier beneath with its rows put back into place. It counts
-nothing of its own: what is asked of it is asked of the tier beneath, whose statistics and name it shows.
+In: the usual row numbers. Out: their rows. Invariant: equals the tier below with its rows in the usual order. It has no counts of its own:
+reads are passed to the tier below, whose statistics and name it shows.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from penstock.store.tiers.tier import Read, Tier, TierStats, check_rows
 
 
 class PackedTier:
-    """Rows of another tier by other numbers.
+    """Rows of another tier, by the usual numbers.
 
     Args:
-        tier: where the rows are.
-        rows: int32 or int64[num_rows]: where row i is in `tier`; kept as it is, so give it in memory.
+        tier: has the rows in their stored order.
+        rows: int32 or int64[num_rows]: where row i is in `tier`. Kept without a copy, so it should be in memory.
     Attributes:
-        tier: see above.
+        tier: the tier below.
     """
 
     def __init__(self, tier: Tier, rows: np.ndarray) -> None:
@@ -31,25 +31,25 @@ class PackedTier:
         if rows.size and (int(rows.min()) < 0 or int(rows.max()) >= tier.num_rows):
             raise InputError(f"packed {tier.name}: the mapping leads out of the {tier.num_rows} rows: from {rows.min()} to {rows.max()}")
         self.name, self.device, self.num_rows, self.row_bytes = f"packed {tier.name}", tier.device, tier.num_rows, tier.row_bytes
-        self.tier, self._rows = tier, rows  # not `slow`: whoever reads around a cache must not read around the mapping
+        self.tier, self._rows = tier, rows  # not called `slow`: reads around a cache must not go around the mapping
 
     @property
     def resident_bytes(self) -> int:
-        """The mapping, and what the tier beneath takes."""
+        """Memory of the mapping and of the tier below."""
         return self._rows.nbytes + self.tier.resident_bytes
 
     def most_bytes(self, num_readers: int) -> int:
-        """What `resident_bytes` may come to with so many threads that read."""
+        """Return the most that `resident_bytes` may become with `num_readers` reading threads."""
         beneath: Any = self.tier
         return self._rows.nbytes + beneath.most_bytes(num_readers)
 
     @property
     def stats(self) -> TierStats:
-        """Counts of the tier beneath."""
+        """Counts of the tier below."""
         return self.tier.stats
 
     def describe(self) -> str:
-        """How it is read, in a few words."""
+        """Describe how the rows are read, in a few words."""
         beneath: Any = getattr(self.tier, "describe", lambda: self.tier.name)
         return f"{beneath()}, rows packed"
 

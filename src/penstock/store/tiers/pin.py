@@ -1,7 +1,7 @@
-"""Memory of the host that a device reads by itself: registered with its driver where it lies, or copied once.
+"""Host memory that a device reads directly: registered with its driver in place, or copied once.
 
-In: arrays, mapped files among them. Out: tensors over their bytes. Invariants: the device writes nothing there; memory stays what it is,
-and registered, until the last tensor over it is gone and the device has done all that was asked of it. Source: UVA.
+In: arrays, also mapped files. Out: tensors over their bytes. Invariants: the device never writes there; the memory stays allocated and
+registered until the last tensor over it is gone and the device has finished its work. Source: UVA.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ logger = logging.getLogger("penstock")
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """Memory of the host that a device reads.
+    """Host memory that a device reads.
 
     Attributes:
-        tensor: uint8 over all of it.
-        how: in a few words.
-        copied_bytes: memory that it takes beyond what was there.
+        tensor: uint8, over all of it.
+        how: how it became readable, in a few words.
+        copied_bytes: memory of the copy; 0 if it was registered in place.
     """
 
     tensor: torch.Tensor
@@ -48,39 +48,39 @@ class Pinned:
 
 
 class _Bytes:
-    """Owner of the memory of a tensor: the array, what else must live as long, and what is to be done when the last view is gone."""
+    """Owner of a tensor's memory: the array, an object that must live as long (`beside`), and an action for when the last view is gone."""
 
     def __init__(self, array: np.ndarray, on_end: Callable[[], object] | None = None, beside: object = None) -> None:
         self._array, self._beside = array, beside
         self.first, self.end = array.ctypes.data, array.ctypes.data + array.nbytes
-        # said to be writable, or torch would warn of every map: kernels only read it
+        # declared writable, since torch would warn of every read-only map; kernels only read it
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (array.nbytes,), "data": (array.ctypes.data, False)}
         if on_end is not None:
-            finalize_here(self, on_end).atexit = False  # a process that ends needs nothing of it, and a forked one has no device
+            finalize_here(self, on_end).atexit = False  # not at exit: an ending process does not need it, and a forked one has no device
 
 
 _registered: weakref.WeakSet[_Bytes] = weakref.WeakSet()
 _held: dict[int, int] = {}
-"""First byte -> end of what the driver has registered: a while longer than anybody is in `_registered`."""
+"""First byte -> end of memory that the driver has registered; entries stay slightly longer than the owners in `_registered`."""
 _registering = threading.Lock()
 _PATIENCE_S = 60.0
 SAID_BYTES = 1 << 20
-"""Of a copy that the user is told of, where the driver refuses what is there."""
+"""Smallest copy that causes a warning, made because the driver refuses to register memory in place."""
 OWN_BYTES = 64 << 20
-"""Memory from here on has pages to itself, until a training has told malloc to keep what is freed. Smaller pieces share those at their
-ends, which are registered as a whole: a copy to or from a device whose memory begins on such a page and goes on beyond it, whoever asks
-for it, is an invalid value to the driver."""
+"""Allocations from this size on have pages of their own, unless malloc was told to keep freed memory. Smaller ones share their first and
+last page with other memory, and these pages are registered as a whole: then any copy to or from a device whose host memory begins on such a
+page and continues beyond it fails with "invalid value"."""
 
 
 def pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
-    """Make an array readable by a device: where it lies if the driver takes it, else in a copy.
+    """Make an array readable by a device: in place if the driver registers it, else as a copy.
 
     Args:
         array: C-contiguous; kept alive by the result.
         device: from `tensor_device`.
         name: for messages.
     Raises:
-        BudgetError: a machine with too little memory for it.
+        BudgetError: the machine has too little memory.
         TierError: the driver refuses the copy too.
     """
     if device.type == "cpu" or array.nbytes == 0:
@@ -102,17 +102,17 @@ def _pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
     keep_in_place(array)
     first, end = array.ctypes.data, array.ctypes.data + array.nbytes
 
-    def wait() -> None:  # whoever registered it may let go of it then
+    def wait() -> None:  # afterwards the owner of the registration may release it
         _cuda.wait(device)
 
     _wait_for_ends(first, end)
     around = [owner for owner in _registered if owner.first < end and first < owner.end]
-    if around and around[0].first <= first and end <= around[0].end:  # two loaders over one array: it stays registered for both
+    if around and around[0].first <= first and end <= around[0].end:  # two loaders over one array: registered until both are gone
         return Pinned(_tensor(_Bytes(array, wait, beside=around[0])), "registered before, read where it lies")
     if not _is_near_ours(first, end) and _cuda.is_registered(first, array.nbytes):
         return Pinned(_tensor(_Bytes(array, wait)), "pinned before")
     kind = "map" if _is_map(array) else "memory"
-    if kind == "map":  # anything else has its memory already
+    if kind == "map":  # other arrays are in memory already
         _need_room(array.nbytes, name)
     refused = "" if kind == "map" or _has_own_pages(array) else "its pages hold other memory too"
     for flags in _flags_for(array) if not refused else ():
@@ -138,12 +138,12 @@ def _pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
 
 
 def _flags_for(array: np.ndarray) -> Sequence[int]:
-    """What is tried, one after the other. A driver that wants to write to the pages of a map would have the file written, or is refused."""
+    """Return the flags to try in turn. Read-only first: registering pages of a map for writing would write to the file, or be refused."""
     return (_cuda.READ_ONLY, 0) if _is_map(array) or not array.flags.writeable else (0,)
 
 
 def _space(num_bytes: int, device: torch.device) -> torch.Tensor | str:
-    """Memory that a device reads; or why there is none."""
+    """Return new memory that a device can read, or the reason why there is none."""
     registered = _register(own_pages(num_bytes), device, 0)
     if not isinstance(registered, str):
         return registered
@@ -155,7 +155,7 @@ def _space(num_bytes: int, device: torch.device) -> torch.Tensor | str:
 
 
 def _wait_for_ends(first: int, end: int) -> None:
-    """Wait where somebody has let go of this memory, and the driver not yet."""
+    """Wait while this memory was released by its last owner, but is not unregistered yet."""
     until = time.monotonic() + _PATIENCE_S
     while time.monotonic() < until:
         owned = {owner.first for owner in _registered}
@@ -165,7 +165,8 @@ def _wait_for_ends(first: int, end: int) -> None:
 
 
 def _is_near_ours(first: int, end: int) -> bool:
-    """Whether some of the pages are registered by us, for another array: a driver that rounds to pages calls these bytes registered too."""
+    """Whether we registered some of these pages for another array: the driver, which rounds to pages, then reports these bytes as
+    registered."""
     page = mmap.PAGESIZE
     return any(first // page <= (over - 1) // page and at // page <= (end - 1) // page for at, over in list(_held.items()))
 
@@ -179,7 +180,7 @@ def _has_own_pages(array: np.ndarray) -> bool:
 
 
 def _register(array: np.ndarray, device: torch.device, flags: int) -> torch.Tensor | str:
-    """A tensor over registered memory, which is let go with its last view; or why the driver refuses."""
+    """Register an array; returns a tensor with whose last view it is unregistered, or the reason why the driver refuses."""
     address = array.ctypes.data
     refused = _cuda.register(address, array.nbytes, _cuda.PORTABLE | _cuda.MAPPED | flags)
     if refused is not None:

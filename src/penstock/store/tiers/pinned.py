@@ -1,7 +1,7 @@
-"""Rows in memory of the host that a device reads by itself (zero-copy), see `penstock.store.tiers.pin`.
+"""Rows in host memory that a device reads directly (zero-copy), see `penstock.store.tiers.pin`.
 
-In: arrays, mapped files among them. Out: rows on the device, read over the link. Invariant: equals the arrays; the device touches nothing
-but the rows it is asked for, and writes nothing. Source: UVA.
+In: arrays, also mapped files. Out: rows on the device, read over the link. Invariant: rows equal those of the arrays; the device touches
+only rows that were asked for, and writes nothing. Source: UVA.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 
 REACH_BYTES = 512 << 20
-"""Of a table, that a device reads at random as fast as in order; with room for other tables beside it."""
+"""Largest part of a table that a device reads at random as fast as in order, with other tables in use beside it."""
 LEAST_ROWS = 1 << 10
-"""That are worth being ordered."""
+"""Fewest rows that are worth ordering."""
 PIECE_BYTES = 16 << 20
-"""Memory of the host, at most, while an array is copied to a device."""
+"""Most host memory in use while an array is copied to a device."""
 
 
 class DeviceRead:
-    """A read that a device does in the order of its stream. Once it is waited for, whatever the waiting thread asks of the device comes
-    after it; the processor waits for nothing."""
+    """A read that a device does in the order of its stream. After `wait`, later work of the waiting thread on the device comes after it;
+    the CPU does not wait."""
 
     since = None
 
@@ -45,7 +45,7 @@ class DeviceRead:
             self._event = torch.cuda.current_stream(device.index).record_event()
 
     def wait(self) -> int:
-        """End it."""
+        """Complete the read."""
         if self._event is not None:
             import torch
 
@@ -54,12 +54,12 @@ class DeviceRead:
 
 
 class ReadByDevice:
-    """What tiers share whose rows a device copies: `outs` are uint8 tensors on it. Subclasses set `buffers` and what a tier says of itself.
+    """Base of tiers whose rows a device copies: `outs` are uint8 tensors on it. Subclasses set `buffers` and the attributes of a tier.
 
     Attributes:
         reader: the device whose kernels copy the rows.
         buffers: per field uint8[num_rows * row_bytes], readable by it.
-        max_programs: of a read over the link; None: rows are in the device's own memory.
+        max_programs: most programs of a read over the link; None: rows are in the device's own memory.
         takes_device_rows: row numbers may be a tensor on the device.
     """
 
@@ -73,7 +73,8 @@ class ReadByDevice:
     stats: TierStats
 
     def order_of(self, rows: torch.Tensor, num_far: int | None = None) -> torch.Tensor | None:
-        """The order in which to read rows, int32[n] on the device; None: any will do. `num_far`: of them that are read here, about; all."""
+        """Return the order in which to read rows, int32[n] on the device; None: any order. `num_far`: about how many of them this tier
+        reads; None: all."""
 
     def submit(self, rows: Any, outs: Sequence[Any], places: np.ndarray | None) -> Read:
         """Begin to read, on the stream that is current on this thread. `rows`: see `rows_on`; `places`: None for 0, 1, ..."""
@@ -94,19 +95,19 @@ class ReadByDevice:
 
 
 class PinnedTier(ReadByDevice):
-    """Arrays in memory of the host that a device reads over the link.
+    """Arrays in host memory that a device reads over the link.
 
     Args:
         arrays: per field [num_rows, ...], C-contiguous, equal num_rows; mapped files too.
         reader: the device, from `tensor_device`.
         name: for messages and reports.
-        max_programs: of a read; None: as many as saturate the link, see `penstock.store.tiers.grid`.
-        small_bytes: fields of one number a row, such as labels, are copied to the device, up to so many bytes in all: over the link each
-            number would be a request by itself.
+        max_programs: most programs of a read; None: as many as saturate the link, see `penstock.store.tiers.grid`.
+        small_bytes: fields of one number per row, such as labels, are copied to the device, up to this many bytes in all: over the link,
+            each number would be a request of its own.
     Attributes:
         how: in a few words, how each field became readable.
-        resident_bytes: copies. mapped_bytes: maps that lie where they are, whose pages must stay in memory.
-        device_bytes: fields that lie on the device.
+        resident_bytes: memory of copies. mapped_bytes: maps that are registered in place, whose pages must stay in memory.
+        device_bytes: fields that were copied to the device.
     """
 
     device = "cpu"
@@ -141,7 +142,8 @@ class PinnedTier(ReadByDevice):
         self.max_programs = programs_over_link(reader) if max_programs is None else max_programs
 
     def order_of(self, rows: torch.Tensor, num_far: int | None = None) -> torch.Tensor | None:
-        """Region by region, where the device cannot remember all pages of the rows; see `penstock.kernels.region_order`."""
+        """Return an order region by region, if the device cannot cache the addresses of all pages of the rows
+        (`penstock.kernels.region_order`)."""
         if (rows.numel() if num_far is None else num_far) < LEAST_ROWS or self._most_bytes <= REACH_BYTES:
             return None
         import torch
@@ -153,12 +155,12 @@ class PinnedTier(ReadByDevice):
         return order
 
     def describe(self) -> str:
-        """How it is read, in a few words."""
+        """Describe how the rows are read, in a few words."""
         return f"{format_bytes(self.num_rows * sum(self.row_bytes))} read by {self.reader}: {'; '.join(dict.fromkeys(self.how))}"
 
 
 def rows_on(tier: Any, rows: Any) -> torch.Tensor:
-    """Row numbers where the device of a tier reads them. An array is checked; a tensor is on the device, and sampled there."""
+    """Return row numbers as a tensor on the device of a tier. Arrays are checked; tensors are on the device already, drawn there."""
     if not isinstance(rows, np.ndarray):
         return rows
     check_rows(tier, rows)
@@ -166,7 +168,7 @@ def rows_on(tier: Any, rows: Any) -> torch.Tensor:
 
 
 def places_on(device: torch.device, places: Any) -> torch.Tensor | None:
-    """Places on a device, which may be there already; None where they are 0, 1, 2, ..."""
+    """Return places as a tensor on a device; None if they are 0, 1, 2, ..."""
     if places is None or not isinstance(places, np.ndarray):
         return places
     return None if are_in_order(places) else to_device(places, device)
@@ -178,16 +180,16 @@ def are_in_order(places: np.ndarray) -> bool:
 
 
 def to_device(numbers: np.ndarray, device: torch.device) -> torch.Tensor:
-    """An array as a tensor on a device, there for what is asked of the current stream from now on; the array may be changed at once."""
+    """Return an array as a tensor on a device, ready for later work of the current stream; the array may be changed at once."""
     import torch
 
     return move_tensor(torch.from_numpy(np.ascontiguousarray(numbers)), device)
 
 
 def move_tensor(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A tensor on a device, likewise. Through pinned memory of torch's, which it uses again when the copy is over: nobody waits.
+    """Return a tensor on a device, as `to_device`. It is staged in torch's pinned memory, which torch reuses after the copy: nobody waits.
 
-    It is copied there even where it seems to be pinned, as what lies beside registered memory may: who owns it may change it at once.
+    Even a tensor that seems to be pinned is staged (one beside registered memory may seem so): its owner may change it at once.
     """
     import torch
 
@@ -199,7 +201,7 @@ def move_tensor(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def copy_to_device(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    """Copy an array of one dimension, piece by piece, so that a mapped one never has to be in memory."""
+    """Copy a one-dimensional array to a device, piece by piece, so that a mapped one need not be in memory as a whole."""
     import torch
 
     target = torch.empty(array.size, dtype=torch.from_numpy(np.empty(0, array.dtype)).dtype, device=device)
@@ -210,8 +212,8 @@ def copy_to_device(array: np.ndarray, device: torch.device) -> torch.Tensor:
 
 
 def to_host(*tensors: torch.Tensor) -> list[np.ndarray]:
-    """Tensors as arrays; those of a device are copied into pinned memory of torch's, behind what its current stream was asked for, and
-    waited for together. Into other memory a device copies a small part at a time, and each copy is waited for."""
+    """Return tensors as arrays; those of a device are copied to torch's pinned memory, after earlier work of the current stream, and waited
+    for together. Copies to other memory would be made in small parts, each of which is waited for."""
     import torch
 
     arrays = [tensor.to("cpu", non_blocking=True).numpy() for tensor in tensors]

@@ -1,8 +1,8 @@
-"""A tier made slow: for tests, and for studies of hardware that is not there.
+"""A tier that simulates a slow device: for tests, and for studies of hardware that is not available.
 
-The device it plays serves requests of up to `rows_per_request` rows, or of one block where it has blocks, `depth` at a time, each after
-`delay_s`; its link moves `bytes_per_s`. Reads queue for the link in the order of their submission; their delays overlap. Only the time is
-made up: the rows come from the tier beneath.
+The device serves requests of up to `rows_per_request` rows, or of one block if it has blocks, `depth` at a time, each after `delay_s`; its
+link moves `bytes_per_s`. A read takes the longer of the two times, and reads are served one after another, in the order of submission. Only
+the time is simulated: the rows come from the tier below.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from penstock.threads import Guard
 
 
 class Link:
-    """What reads queue for; tiers that share one play one device."""
+    """The queue of a device; tiers that share one simulate one device."""
 
     def __init__(self) -> None:
         self._guard, self._free_at = Guard(), 0.0
 
     def take(self, busy_s: float) -> float:
-        """Queue for so many seconds. Returns the moment at which they are over, by the monotonic clock."""
+        """Occupy the device for `busy_s` seconds, after earlier reads. Returns when that ends, on the monotonic clock."""
         with self._guard.lock:
             self._free_at = max(self._free_at, time.monotonic()) + busy_s
             return self._free_at
 
 
 class SlowTier:
-    """Rows of another tier, later.
+    """Rows of another tier, delayed.
 
     Args:
         tier: where the rows come from.
         delay_s: from a request to its first byte.
         bytes_per_s: of the link; inf for no limit.
-        rows_per_request: rows that one request brings.
+        rows_per_request: rows per request.
         depth: requests under way at once.
-        block_bytes: what one request brings in place of rows, whole: rows of a read that lie in one block are one request, and the link
-            moves the block. Of fields, each has blocks of its own.
-        link: of the device, where it holds the rows of other tiers too.
+        block_bytes: a request reads one block of this size in place of rows: all rows of a read in one block are one request, and the link
+            moves the whole block. Each field has its own blocks.
+        link: of the device, if it also holds the rows of other tiers.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SlowTier:
         self._link = link or Link()
 
     def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
-        """Begin to read: the device starts now, whenever the read is waited for."""
+        """Begin to read: the device starts now, no matter when the read is waited for."""
         num_bytes = rows.size * sum(self.row_bytes)
         if self._block_bytes is None:
             num_requests, num_moved = math.ceil(rows.size / self._rows_per_request), num_bytes
@@ -89,7 +89,7 @@ class SlowTier:
 
 
 def count_blocks(rows: np.ndarray, num_rows: int, row_bytes: int, block_bytes: int) -> int:
-    """Number of blocks that hold any byte of int64[n] `rows`, of a field whose rows lie one after the other.
+    """Return the number of blocks that hold any byte of int64[n] `rows`, in a field of consecutive rows.
 
     Cost: O(n + number of blocks of the field).
     """

@@ -1,7 +1,7 @@
-"""What a tier is: rows of one node or edge type, by number, read in two steps so that several tiers work at the same time.
+"""The protocol of tiers: rows of one node or edge type, by number, read in two steps so that several tiers work at the same time.
 
-In: row numbers, and where each row is to go. Out: the rows, at their places. Invariant: after `Read.wait` every row asked for is in its
-place, whole; or `wait` has raised.
+In: row numbers, and the place of each row in the output. Out: the rows, at their places. Invariant: after `Read.wait` every requested row
+is complete and in its place, or `wait` has raised.
 
 A tier may hold several fields of a type; one read brings all of them. Reads may be submitted and ended from any thread.
 """
@@ -20,7 +20,7 @@ from penstock.threads import Guard
 
 @dataclass(slots=True)
 class Totals:
-    """Counts and seconds that several threads add to, each under the lock of `_guard`."""
+    """Counts and seconds that several threads add to, under the lock of `_guard`."""
 
     _guard: Guard = field(default_factory=Guard, repr=False, kw_only=True)
 
@@ -32,11 +32,11 @@ class Totals:
 
 @dataclass(slots=True)
 class TierStats(Totals):
-    """Counts of the reads of a tier. Seconds are those that callers spent in it, not those that a device worked.
+    """Counts of the reads of a tier. Seconds are times that callers spent in it, not times that a device worked.
 
     Attributes:
         num_reads, num_rows, num_bytes, seconds: totals.
-        decide_s: seconds in which a policy decided what is kept here; 0 without one.
+        decide_s: seconds in which a policy decided what to keep here; 0 without a policy.
         update_s: seconds in which rows to keep were copied in.
     """
 
@@ -56,7 +56,7 @@ class TierStats(Totals):
             self.seconds += seconds
 
     def count(self, num_rows: int, num_bytes: int) -> None:
-        """Count rows of a read that was counted before."""
+        """Count further rows of a read that was counted already."""
         with self._guard.lock:
             self.num_rows += num_rows
             self.num_bytes += num_bytes
@@ -77,11 +77,11 @@ class Read(Protocol):
 
     @property
     def since(self) -> float | None:
-        """When a device began it (`time.perf_counter`); None: nothing is done before `wait`."""
+        """When a device began the read (`time.perf_counter`); None: nothing is done before `wait`."""
         ...
 
     def wait(self) -> int:
-        """End the read; call it once. The rows are in place then. Returns the bytes moved; raises TierError."""
+        """Complete the read; afterwards the rows are in place. Call it once. Returns the bytes moved; raises TierError."""
         ...
 
 
@@ -90,7 +90,7 @@ class Tier(Protocol):
 
     Attributes:
         name: for messages and reports; unique within a stack.
-        device: where the rows are: "cpu" for anything that the CPU can read.
+        device: where the rows are; "cpu" for everything that the CPU can read.
         num_rows: rows are numbered from 0.
         row_bytes: bytes of a row, per field.
     """
@@ -102,7 +102,7 @@ class Tier(Protocol):
 
     @property
     def resident_bytes(self) -> int:
-        """Memory of the device that it takes."""
+        """Memory of `device` that it takes."""
         ...
 
     @property
@@ -115,7 +115,7 @@ class Tier(Protocol):
 
         Args:
             rows: int64[n], in [0, num_rows).
-            outs: uint8[m * row_bytes] per field, where rows go: arrays, or, of a tier with a `reader`, tensors on that device.
+            outs: uint8[m * row_bytes] per field, receives the rows: arrays, or, for a tier with a `reader`, tensors on that device.
             places: int64[n], distinct, in [0, m): rows[i] goes to row places[i] of each of `outs`.
         """
         ...
@@ -140,7 +140,7 @@ class Deferred:
 
 
 def check_rows(tier: Tier, rows: np.ndarray) -> None:
-    """Raise TierError unless all rows exist: a wrong number is a bug or a damaged graph, and must not read foreign memory."""
+    """Raise TierError unless all rows exist: a wrong number is a bug or a damaged graph, and must not read other memory."""
     if rows.size and (int(rows.min()) < 0 or int(rows.max()) >= tier.num_rows):
         bad = np.flatnonzero((rows < 0) | (rows >= tier.num_rows))
         raise TierError(f"{tier.name}: row {rows[bad[0]]} was asked for, it has {tier.num_rows}")

@@ -1,6 +1,6 @@
-"""Rows of a tier of the host on their way to a device: read into pinned memory, then copied over the link.
+"""Uploading rows of a host tier to a device: read into pinned memory, then copied over the link.
 
-For tiers that no device reads by itself: disks, slow tiers, maps read by threads. In: rows. Out: the rows in memory of the device.
+For tiers that no device can read directly: disks, slow tiers, maps read by threads. In: row numbers. Out: the rows, in device memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class UploadTier:
     """Rows of another tier, delivered to a device.
 
     Args:
-        slow: where the rows are.
+        slow: the tier that has the rows.
         reader: the device, from `tensor_device`.
     """
 
@@ -32,14 +32,14 @@ class UploadTier:
 
     @property
     def resident_bytes(self) -> int:
-        """What the tier beneath takes."""
+        """Memory of the tier below."""
         return self.slow.resident_bytes
 
     def submit(self, rows: np.ndarray, outs: Sequence[Any], places: np.ndarray) -> Read:
-        """Begin to read; the rows go to the device when they are waited for, on the stream that is current then."""
+        """Begin to read; `wait` copies the rows to the device, on the stream that is current then."""
         import torch
 
-        is_pinned = self.reader.type == "cuda"  # torch keeps that memory, and uses it again once the copy out of it is over
+        is_pinned = self.reader.type == "cuda"  # torch reuses this memory once the copy from it is over
         staged = [torch.empty(rows.size * width, dtype=torch.uint8, device="cpu", pin_memory=is_pinned) for width in self.row_bytes]
         read = self.slow.submit(rows, [one.numpy() for one in staged], np.arange(rows.size))
         return _Upload(self, read, staged, outs, places)
@@ -63,7 +63,7 @@ class _Upload:
         self.since = read.since
 
     def wait(self) -> int:
-        """End it."""
+        """Complete the read, and copy the rows to the device."""
         moved = self._read.wait()
         self._tier.upload(self._staged, self._outs, self._places)
         DeviceRead(self._tier.reader, moved).wait()
