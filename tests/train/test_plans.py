@@ -62,7 +62,7 @@ def test_batches_are_verified_while_training(stores, tmp_path, monkeypatch):
 
     def finish_wrongly(maker, assembler, sampled, *others):
         batch, stats = finish(maker, assembler, sampled, *others)
-        if sampled.index == 2 and not assembler.engine.caches.is_aside:
+        if sampled.index == 2 and not assembler._caches.is_aside:
             batch.x[0] += 1
         return batch, stats
 

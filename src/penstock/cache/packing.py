@@ -31,7 +31,13 @@ from penstock.records import EdgeType, Graph, NodeType, index_dtype
 from penstock.sample.batches import SampledBatches
 from penstock.store.format import DATA_OFFSET
 
-HOTNESS, RANDOM, COMMUNITY, COACCESS, IDS, HOT, BANDS = "hotness", "random", "community", "coaccess", "coaccess-ids", "hot-", "bands-"
+HOTNESS = "hotness"
+RANDOM = "random"
+COMMUNITY = "community"
+COACCESS = "coaccess"
+IDS = "coaccess-ids"
+HOT = "hot-"
+BANDS = "bands-"
 LAYOUTS = (COACCESS, IDS, COMMUNITY, *(HOT + name for name in (COACCESS, IDS, COMMUNITY)), BANDS + COACCESS, HOTNESS)
 """Names of orders. coaccess: by companion, companions ordered by community; coaccess-ids: companions ordered by id; community: without
 companions. hot-: rows that a cache keeps go first. bands-: by visits in bands of powers of two, within a band by companion."""
@@ -89,7 +95,10 @@ class Layouts:
         seed: int = 0,
     ) -> None:
         self._graph, self._node_type, self._fanouts = graph, node_type, fanouts
-        self._readings, self._visits, self._num_hot, self._seed = accesses.readings, accesses.visits[node_type], num_hot, seed
+        self._readings = accesses.readings
+        self._visits = accesses.visits[node_type]
+        self._num_hot = num_hot
+        self._seed = seed
         self._made: tuple[str, np.ndarray] | None = None
 
     def make(self, name: str) -> np.ndarray:

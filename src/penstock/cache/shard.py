@@ -19,7 +19,10 @@ Verdicts = list[tuple[Hashable, bool]]
 
 
 class _State(Enum):
-    READING, READY, WORKING, LOST = auto(), auto(), auto(), auto()
+    READING = auto()
+    READY = auto()
+    WORKING = auto()
+    LOST = auto()
 
 
 def needs_turn(change: Change) -> bool:

@@ -96,7 +96,10 @@ class OwnLists:
     def __init__(
         self, edge_type: EdgeType, num_src: int, shares: EdgeShares, part: int, neighbors: np.ndarray, prepare: Callable[[CSC], CSC]
     ) -> None:
-        self.edge_type, self.shares, self.part, self._num_src = edge_type, shares, part, num_src
+        self.edge_type = edge_type
+        self.shares = shares
+        self.part = part
+        self._num_src = num_src
         self._neighbors, self._prepare, self._guard = neighbors, prepare, Guard()
         self._csc: CSC | None = None
 
@@ -147,7 +150,10 @@ class SumsTier(ReadByHost):
     name, resident_bytes = "own part", 0
 
     def __init__(self, lists: OwnLists) -> None:
-        self._lists, self.num_rows, self.row_bytes, self.stats = lists, lists.num_edges, (8,), TierStats()
+        self._lists = lists
+        self.num_rows = lists.num_edges
+        self.row_bytes: tuple[int, ...] = (8,)
+        self.stats = TierStats()
 
     def _move(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> None:
         sums = self._lists.csc().sums

@@ -57,7 +57,10 @@ class PartitionedGraph:
     """
 
     def __init__(self, part: Part, us: wire.Hello, peers: Sequence[Peer], door: socket.socket) -> None:
-        self.part, self.rank, self.num_ranks, self._peers = part, us.rank, len(peers), peers
+        self.part = part
+        self.rank = us.rank
+        self.num_ranks = len(peers)
+        self._peers = peers
         self.tables, self.tiers, self._draws = dict[Key, Table](), dict[Key, RemoteTier](), dict[Key, RemoteDraws]()
         nearest, tables = [self._ask_for(p) for p in range(part.num_parts)], tables_of(part, self.tiers)
         for number, table in enumerate(tables):

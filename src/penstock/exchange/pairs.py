@@ -76,7 +76,10 @@ class PairTier(ReadByHost):
     name, resident_bytes = "own part", 0
 
     def __init__(self, lists: PartLists) -> None:
-        self._lists, self.num_rows, self.row_bytes, self.stats = lists, lists.num_pairs, (1,), TierStats()
+        self._lists = lists
+        self.num_rows = lists.num_pairs
+        self.row_bytes: tuple[int, ...] = (1,)
+        self.stats = TierStats()
 
     def _move(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> None:
         found = np.empty(rows.size, np.uint8)

@@ -73,7 +73,11 @@ class Peer:
     """
 
     def __init__(self, address: Address, us: wire.Hello, rank: int, part: int, timeout_s: float) -> None:
-        self.address, self.rank, self.part, self._us, self._timeout_s = address, rank, part, us, timeout_s
+        self.address = address
+        self.rank = rank
+        self.part = part
+        self._us = us
+        self._timeout_s = timeout_s
         self._idle: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
         self._is_over, self._pid = False, os.getpid()
 

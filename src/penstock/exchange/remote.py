@@ -34,7 +34,11 @@ class RemoteTier:
     def __init__(self, table: Table, number: int, part: int, peers: Sequence[Peer | None]) -> None:
         own = table.tier()
         self.num_rows, self.row_bytes, self.stats = table.shares.num_rows, tuple(own.row_bytes), TierStats()
-        self._table, self._own, self._number, self._part, self._peers = table, own, number, part, peers
+        self._table = table
+        self._own = own
+        self._number = number
+        self._part = part
+        self._peers = peers
         self.peers = {own.name: own.stats}
 
     def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> Read:
@@ -71,7 +75,10 @@ class _RemoteRead:
         own: tuple[np.ndarray, Sequence[np.ndarray], np.ndarray],
         since: float,
     ) -> None:
-        self._tier, self._asked, self._own, self.since = tier, asked, own, since
+        self._tier = tier
+        self._asked = asked
+        self._own = own
+        self.since = since
 
     def wait(self) -> int:
         """Complete the read."""

@@ -25,7 +25,10 @@ from penstock.sample.weights import Weights, decoded, with_weights
 from penstock.store.format import BFLOAT16, ArraySpec
 from penstock.store.tiers import Elements, MappedTier, Tier
 
-NEIGHBORS, NUMBERS, FIELDS, PAIRS = "neighbors", "numbers", "fields", "pairs"
+NEIGHBORS = "neighbors"
+NUMBERS = "numbers"
+FIELDS = "fields"
+PAIRS = "pairs"
 
 Key = tuple[str, NodeType | EdgeType]
 """(FIELDS, type): the fields of its nodes or edges; (NEIGHBORS, edge type): the sources of its edges; (NUMBERS, edge type): the user's

@@ -65,7 +65,10 @@ class CachedTier:
         *,
         reader: torch.device | None = None,
     ) -> None:
-        self.slow, self.name, self.num_rows, self.row_bytes = slow, name, slow.num_rows, slow.row_bytes
+        self.slow = slow
+        self.name = name
+        self.num_rows = slow.num_rows
+        self.row_bytes = slow.row_bytes
         self._make_policy, self.policy = make_policy, make_policy()
         num_slots = min(self.policy.capacity, slow.num_rows)
         self._fast: Any  # HostTier or DeviceTier: their buffers are arrays or tensors, as are the `outs` of this tier

@@ -67,7 +67,10 @@ class ShardedCache(CachedTier):
             )
         self._group, self._num_ranks, self._rank = group, group.seat.num_ranks, group.seat.rank
         self.shard = Shard(make_policy, self.policy)
-        self._of_peers, self._tiers, self._slots, self._key = TierStats(), dict[int, DeviceTier](), None, None
+        self._of_peers = TierStats()
+        self._tiers = dict[int, DeviceTier]()
+        self._slots = None
+        self._key = None
         self.peers = {} if self._num_ranks == 1 else {f"peers' {name}": self._of_peers}
         if content is not None:
             mine = content[content % self._num_ranks == self._rank][: self._fast.num_rows]
@@ -277,7 +280,11 @@ class _ShardedRead:
     def __init__(
         self, tier: ShardedCache, parts: list[_Part], rows: np.ndarray, outs: Any, places: np.ndarray, beneath: Read, spans: list[Span]
     ) -> None:
-        self._tier, self._parts, self._rows, self._outs, self._places = tier, parts, rows, outs, places
+        self._tier = tier
+        self._parts = parts
+        self._rows = rows
+        self._outs = outs
+        self._places = places
         self._beneath, self.spans = beneath, spans
         self.since: float | None = None
 

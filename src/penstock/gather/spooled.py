@@ -85,7 +85,10 @@ class SpooledTier:
     is_static = False  # see `stack.around`
 
     def __init__(self, slow: Tier, folder: Path, num_bytes: int, group_size: int, name: str = "spool") -> None:
-        self.slow, self.name, self.num_rows, self.row_bytes = slow, name, slow.num_rows, slow.row_bytes
+        self.slow = slow
+        self.name = name
+        self.num_rows = slow.num_rows
+        self.row_bytes = slow.row_bytes
         self.group_size = group_size
         self._file = SpoolFile(
             folder, slow.row_bytes, num_bytes, num_buffers=NUM_BUFFERS, piece_bytes=PIECE_BYTES, least_rows=4 * group_size, name=name

@@ -140,7 +140,12 @@ class RowsUnderWay:
     def __init__(
         self, table: TieredTable, read: Read, outs: list[Any], num_rows: int, again: np.ndarray | None, hops: np.ndarray | None = None
     ) -> None:
-        self._table, self._read, self._outs, self._num_rows, self._again, self._hops = table, read, outs, num_rows, again, hops
+        self._table = table
+        self._read = read
+        self._outs = outs
+        self._num_rows = num_rows
+        self._again = again
+        self._hops = hops
         self.spans: list[Span] = getattr(read, "spans", [])
 
     def wait(self) -> list[Any]:

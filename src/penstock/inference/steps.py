@@ -72,7 +72,10 @@ class WithRows(Input):
 
     def __init__(self, base: Input, rows: Mapping[NodeType, np.ndarray] | None, names: Sequence[str] | None, *, has_edges: bool = True):
         self._base, self._rows, self._names = base, rows, names
-        self.graph, self.is_mapped, self.is_whole, self.by_position = base.graph, base.is_mapped, base.is_whole, base.by_position
+        self.graph = base.graph
+        self.is_mapped = base.is_mapped
+        self.is_whole = base.is_whole
+        self.by_position = base.by_position
         self._has_edges = has_edges
         if not has_edges:
             self.graph = without_edges(self.graph)

@@ -154,7 +154,10 @@ def _write_edges(
     store: Store, edge_type: EdgeType, book: Book, degrees: np.ndarray, writer: StoreWriter, progress: Progress
 ) -> list[PartEdges]:
     """Write the lists of an edge type to the owners of their destinations, and the row pointers to all parts."""
-    entry, num_parts, folder, csc = store.manifest.edges[edge_type], book.num_parts, folder_of_edges(edge_type), store.csc(edge_type)
+    entry = store.manifest.edges[edge_type]
+    num_parts = book.num_parts
+    folder = folder_of_edges(edge_type)
+    csc = store.csc(edge_type)
     told, blocks = fingerprint(csc.indices), (block for _, block in store.array_file(entry.indptr).blocks(BLOCK_BYTES))
     indptr = _to_all(blocks, f"{folder}/indptr.npy", "int64", num_parts, writer)
     dealt = {}

@@ -35,7 +35,10 @@ class VisitedLists:
 
     def __init__(self, visits: Mapping[EdgeType, np.ndarray], adjacency: Mapping[EdgeType, CSC]) -> None:
         self._adjacency, self._visits = adjacency, visits
-        nodes, sizes, counts, owners = [], [], [], []
+        nodes = []
+        sizes = []
+        counts = []
+        owners = []
         owner_dtype = np.min_scalar_type(len(adjacency))
         for number, (edge_type, csc) in enumerate(adjacency.items()):
             dtype = index_dtype(csc.num_dst)

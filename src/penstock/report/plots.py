@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BLUE, ORANGE, GREEN, RED, GREY, PURPLE, TEAL = "#3b6fb6", "#e08a2c", "#3f9d62", "#c8463d", "#b8bec8", "#7f5fb0", "#2f97a0"
+BLUE = "#3b6fb6"
+ORANGE = "#e08a2c"
+GREEN = "#3f9d62"
+RED = "#c8463d"
+GREY = "#b8bec8"
+PURPLE = "#7f5fb0"
+TEAL = "#2f97a0"
 STAGE_COLOURS = {"order": PURPLE, "sample": BLUE, "gather": GREEN, "assemble": ORANGE, "move": TEAL, "transform": RED, "idle": GREY}
 CALLER_COLOURS = {"model step": BLUE, "waiting for batches": RED, "evaluation": ORANGE, "other": GREY}
 

@@ -109,7 +109,10 @@ def _array_table(tensors: dict[str, Any], name: str) -> ArrayTable:
 def _nodes(store: Any, node_type: str, name: str) -> tuple[NodeTable, dict[str, Split], list[str]]:
     """Return (nodes with their fields, splits, names of attributes that are not per node). Nodes are counted as in PyG."""
     num_nodes, has_edges = store.num_nodes, "edge_index" in store or "adj_t" in store
-    tensors, sparse, masks, left_out = {}, [], {}, []
+    tensors = {}
+    sparse = []
+    masks = {}
+    left_out = []
     for key, value in store.items():
         part = key.removesuffix("_mask")
         if key in ("num_nodes", "edge_index", "adj_t") or (key in EDGE_FIELD_OF and has_edges):

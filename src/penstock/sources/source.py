@@ -17,7 +17,10 @@ import numpy as np
 from penstock.records import EdgeType, NodeType
 from penstock.sources.time_units import TimeUnit
 
-SRC, DST, ID, LABELS = "src", "dst", "id", "y"
+SRC = "src"
+DST = "dst"
+ID = "id"
+LABELS = "y"
 """Names of the columns that hold the ends of an edge, the user's id of a node, and its class."""
 
 CHUNK_ROWS = 1 << 16
@@ -125,7 +128,10 @@ class ChangedTable(Table):
     """
 
     def __init__(self, table: Table, columns: Mapping[str, Column]) -> None:
-        self.name, self.columns, self.num_rows, self._table = table.name, columns, table.num_rows, table
+        self.name = table.name
+        self.columns = columns
+        self.num_rows = table.num_rows
+        self._table = table
 
     @property
     def expected_rows(self) -> int | None:

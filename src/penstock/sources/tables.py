@@ -37,7 +37,10 @@ class ComputedTable(Table):
         """
         self.columns = {column.name: column for column in columns}
         self.num_rows = num_rows
-        self.name, self._num_rows, self._compute, self.class_names = name, num_rows, compute, class_names
+        self.name = name
+        self._num_rows = num_rows
+        self._compute = compute
+        self.class_names = class_names
 
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
         """Compute `max_rows` rows at a time."""
@@ -145,7 +148,10 @@ class _Reader:
     """The rest of a table, taken in pieces of any size up to what the current chunk still has."""
 
     def __init__(self, chunks: Iterator[Chunk]) -> None:
-        self._chunks, self._columns, self._used, self._size = chunks, {}, 0, 0
+        self._chunks = chunks
+        self._columns = {}
+        self._used = 0
+        self._size = 0
 
     def available(self) -> int:
         """Return how many rows can be taken now; 0 at the end."""

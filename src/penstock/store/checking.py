@@ -97,7 +97,10 @@ class Ascending:
     """A rule: values ascend, strictly or not; the first and last value may be prescribed."""
 
     def __init__(self, num_rows: int, *, is_strict: bool = False, first: int | None = None, last: int | None = None) -> None:
-        self._num_rows, self._is_strict, self._first, self._last = num_rows, is_strict, first, last
+        self._num_rows = num_rows
+        self._is_strict = is_strict
+        self._first = first
+        self._last = last
         self._before: Any = None
 
     def feed(self, first_row: int, rows: np.ndarray) -> str | None:

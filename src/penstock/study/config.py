@@ -12,7 +12,10 @@ from penstock.plan.settings import check_positive, settle, show
 from penstock.store import parse_bytes
 from penstock.study.orders import ORDERS
 
-TWICE, ORACLE, PLAIN, SUPERBATCH = "presample-2", "oracle", "belady-plain", "superbatch"
+TWICE = "presample-2"
+ORACLE = "oracle"
+PLAIN = "belady-plain"
+SUPERBATCH = "superbatch"
 STUDIED = (*POLICIES, TWICE, ORACLE, PLAIN, SUPERBATCH)
 """presample-2: ranked by two sampled epochs, not one (GNNLab's PreSC#2). oracle: the best static content, from the measured accesses
 themselves. belady-plain: Belady without hotness as a tie-break. superbatch: Belady to which a whole window of batches is announced at once,

@@ -146,7 +146,10 @@ def study_plans(
     choose_device(settings.device, Plan())
     loader = make_loader(store, replace(settings, device=None), Plan(huge_pages=False), num_workers=0)  # refuses what no plan supports
     loader([0])  # compiles kernels, once per machine, which takes memory
-    num_batches, num_bytes, free, cores = len(loader), bytes_read(store, settings.weight), free_bytes(), usable_cores()
+    num_batches = len(loader)
+    num_bytes = bytes_read(store, settings.weight)
+    free = free_bytes()
+    cores = usable_cores()
     del loader
     require_room(TORCH_BYTES, "a process that tries a plan", "give the container more memory")
     plans = list(candidates(settings, num_bytes, free, shutil.disk_usage(settings.spool_folder or store.path).free))

@@ -137,7 +137,10 @@ class KroneckerEdges(Table):
         self.name = "kronecker edges"
         self.columns = {column.name: column for column in edge_columns()}
         self.num_rows = None
-        self._base, self._num_copies, self._thresholds, self._key = base, num_copies, thresholds.ravel(), key
+        self._base = base
+        self._num_copies = num_copies
+        self._thresholds = thresholds.ravel()
+        self._key = key
 
     @property
     def expected_rows(self) -> int:

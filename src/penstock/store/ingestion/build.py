@@ -127,7 +127,10 @@ class Builder:
     """
 
     def __init__(self, columns: Columns, limits: Limits, scratch: Scratch, sink: EdgeSink, num_src: int | None) -> None:
-        self._columns, self._limits, self._scratch, self._sink = columns, limits, scratch, sink
+        self._columns = columns
+        self._limits = limits
+        self._scratch = scratch
+        self._sink = sink
         self._num_words = 0 if num_src is None else -(-num_src // 64)
         self._drops = num_src is not None
         self._record_bytes = sum(column.row_bytes for column in columns.values()) + self._drops

@@ -92,7 +92,12 @@ def make_forecast(
 ) -> Forecast:
     """Forecast an ingestion."""
     counts = {name: _expected_nodes(name, table, edges) for name, table in nodes.items()}
-    disk_bytes, scratch_bytes, certain_bytes, seconds, num_edges, spills = 0, 0, 0, 0.0, 0, False
+    disk_bytes = 0
+    scratch_bytes = 0
+    certain_bytes = 0
+    seconds = 0.0
+    num_edges = 0
+    spills = False
     for name, node_table in nodes.items():
         bytes_per_row = _fields_bytes(node_table.table, options) + (16 if name in mapped else 0)
         disk_bytes += counts[name] * bytes_per_row

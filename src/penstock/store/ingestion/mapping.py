@@ -58,7 +58,11 @@ class Mapping:
     def __init__(
         self, writer: StoreWriter, node_type: str, uses: list[Use], budget: Budget, progress: Progress, *, refuses_unknown: bool
     ) -> None:
-        self._writer, self._node_type, self._uses, self._budget, self._progress = writer, node_type, uses, budget, progress
+        self._writer = writer
+        self._node_type = node_type
+        self._uses = uses
+        self._budget = budget
+        self._progress = progress
         self._refuses_unknown = refuses_unknown
 
     def gather(self) -> tuple[str, dict[str, ArraySpec]]:

@@ -138,7 +138,11 @@ class Ingestion:
     """
 
     def __init__(self, source: Source, options: IngestOptions, budget: Budget, limits: Limits, progress: Progress) -> None:
-        self._source, self._options, self._budget, self._limits, self._progress = source, options, budget, limits, progress
+        self._source = source
+        self._options = options
+        self._budget = budget
+        self._limits = limits
+        self._progress = progress
         self.paths: dict[EdgeType, frozenset[str]] = {}
         _check_source(source)
         _check_names(source)

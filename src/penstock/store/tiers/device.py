@@ -28,7 +28,10 @@ class DeviceTier(ReadByDevice):
     def __init__(self, num_rows: int, row_bytes: Sequence[int], reader: torch.device, name: str = "device") -> None:
         import torch
 
-        self.name, self.reader, self.device, self.stats = name, reader, str(reader), TierStats()
+        self.name = name
+        self.reader = reader
+        self.device = str(reader)
+        self.stats = TierStats()
         self.num_rows, self.row_bytes, self.max_programs = num_rows, tuple(row_bytes), None
         self.resident_bytes = num_rows * sum(self.row_bytes)
         try:

@@ -221,7 +221,10 @@ class _DiskRead:
     """A read under way: a job per field."""
 
     def __init__(self, tier: DiskTier, parts: list[_Part], num_rows: int, started: float) -> None:
-        self._tier, self._parts, self._num_rows, self._pid = tier, parts, num_rows, os.getpid()
+        self._tier = tier
+        self._parts = parts
+        self._num_rows = num_rows
+        self._pid = os.getpid()
         self._seconds, self.since = -started, started
 
     def begin(self) -> None:

@@ -184,5 +184,8 @@ class Channels:
         descriptors does not affect the parent."""
         if self._pid == os.getpid():
             return
-        self._pid, self._lock, self._idle, self._num_made = os.getpid(), threading.RLock(), [], 0
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._idle = []
+        self._num_made = 0
         self.device = self._make_device()

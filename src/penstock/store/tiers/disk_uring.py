@@ -48,7 +48,10 @@ class UringDevice:
     """
 
     def __init__(self, depth: int, slot_bytes: int) -> None:
-        self.name, self._depth, self._slot_bytes, self.resident_bytes = "io_uring", depth, slot_bytes, 0
+        self.name = "io_uring"
+        self._depth = depth
+        self._slot_bytes = slot_bytes
+        self.resident_bytes = 0
         self.channel().close()
 
     def channel(self) -> Channel:
@@ -78,7 +81,10 @@ class _Ring:
         self._job: Job | None = None
 
     def _map(self, parameters: np.ndarray) -> None:
-        num_sq, num_cq, sq, cq = int(parameters[0]), int(parameters[1]), parameters[10:20].tolist(), parameters[20:30].tolist()
+        num_sq = int(parameters[0])
+        num_cq = int(parameters[1])
+        sq = parameters[10:20].tolist()
+        cq = parameters[20:30].tolist()
         num_bytes = max(sq[6] + 4 * num_sq, cq[5] + 16 * num_cq)
         pages = mmap.mmap(self._ring, num_bytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         self._ring32, self._ring64 = (np.frombuffer(pages, d, num_bytes // d.itemsize) for d in (np.dtype(np.uint32), np.dtype(np.uint64)))

@@ -30,7 +30,10 @@ class PackedTier:
             raise InputError(f"packed {tier.name}: a mapping is one row for each of {tier.num_rows}, got {rows.dtype} {list(rows.shape)}")
         if rows.size and (int(rows.min()) < 0 or int(rows.max()) >= tier.num_rows):
             raise InputError(f"packed {tier.name}: the mapping leads out of the {tier.num_rows} rows: from {rows.min()} to {rows.max()}")
-        self.name, self.device, self.num_rows, self.row_bytes = f"packed {tier.name}", tier.device, tier.num_rows, tier.row_bytes
+        self.name = f"packed {tier.name}"
+        self.device = tier.device
+        self.num_rows = tier.num_rows
+        self.row_bytes = tier.row_bytes
         self.tier, self._rows = tier, rows  # not called `slow`: reads around a cache must not go around the mapping
 
     @property

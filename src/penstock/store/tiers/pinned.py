@@ -123,7 +123,10 @@ class PinnedTier(ReadByDevice):
         small_bytes: int = 0,
     ) -> None:
         check_arrays(name, arrays)
-        self.name, self.reader, self.num_rows, self.stats = name, reader, len(arrays[0]), TierStats()
+        self.name = name
+        self.reader = reader
+        self.num_rows = len(arrays[0])
+        self.stats = TierStats()
         self.row_bytes = tuple(row_bytes_of(array) for array in arrays)
         self.buffers, self.how = [], []
         self.resident_bytes = self.mapped_bytes = self.device_bytes = self._most_bytes = 0

@@ -60,7 +60,10 @@ class SlowTier:
             raise UsageError("a slow tier needs delay_s >= 0, bytes_per_s > 0, rows_per_request >= 1, depth >= 1 and block_bytes >= 1")
         if block_bytes is not None and rows_per_request > 1:
             raise UsageError("a request of a slow tier brings rows or a block: give rows_per_request or block_bytes")
-        self.name, self.device, self.num_rows, self.row_bytes = f"slow {tier.name}", tier.device, tier.num_rows, tier.row_bytes
+        self.name = f"slow {tier.name}"
+        self.device = tier.device
+        self.num_rows = tier.num_rows
+        self.row_bytes = tier.row_bytes
         self.resident_bytes, self.stats = tier.resident_bytes, TierStats()
         self._tier, self._delay_s, self._bytes_per_s = tier, delay_s, bytes_per_s
         self._rows_per_request, self._depth, self._block_bytes = rows_per_request, depth, block_bytes

@@ -27,7 +27,10 @@ class UploadTier:
     """
 
     def __init__(self, slow: Tier, reader: torch.device) -> None:
-        self.name, self.device, self.num_rows, self.row_bytes = f"upload of {slow.name}", slow.device, slow.num_rows, slow.row_bytes
+        self.name = f"upload of {slow.name}"
+        self.device = slow.device
+        self.num_rows = slow.num_rows
+        self.row_bytes = slow.row_bytes
         self.slow, self.reader, self.stats = slow, reader, TierStats()
 
     @property
@@ -59,7 +62,11 @@ class _Upload:
     """A read under way."""
 
     def __init__(self, tier: UploadTier, read: Read, staged: list[torch.Tensor], outs: Sequence[Any], places: np.ndarray) -> None:
-        self._tier, self._read, self._staged, self._outs, self._places = tier, read, staged, outs, places
+        self._tier = tier
+        self._read = read
+        self._staged = staged
+        self._outs = outs
+        self._places = places
         self.since = read.since
 
     def wait(self) -> int:
