@@ -140,7 +140,7 @@ def test_one_that_stands_still(arrays):
             return table.answer(rows, part)
 
     made.servers[1]._tables = [Slow(table.key, table.arrays, table.shares, table.fields)]
-    with pytest.raises(TierError, match=r"rank 1 .* has not answered for 0.3 s: it stands still, or is not reached"):
+    with pytest.raises(TierError, match=r"rank 1 .* has not answered for 0.3 s: it has stopped, or the network does not reach it"):
         read(made.tier(), [1])
     assert arrived.is_set()
     go_on.set()

@@ -117,7 +117,7 @@ def test_a_pipe_or_a_device_in_place_of_a_file(store, name, is_pipe):
         os.mkfifo(store / name)
     else:
         (store / name).symlink_to("/dev/zero")
-    with pytest.raises(StoreError, match=rf"cannot read .*{name}: it is no file"):
+    with pytest.raises(StoreError, match=rf"cannot read .*{name}: it is not a regular file"):
         Store(store)
 
 

@@ -135,7 +135,7 @@ def test_whose_policy_it_is():
 
 
 def test_what_cannot_be(store, device):
-    with pytest.raises(NotSupportedError, match=r"neighbor_cache='shared' divides memory of the device, which is not in host_memory: give"):
+    with pytest.raises(NotSupportedError, match=r"neighbor_cache='shared' divides device memory, which is not part of host_memory: give"):
         penstock.NeighborLoader(store, **OPTIONS, plan=make_plan("ducati", host_memory=BUDGET), device=device)
     with pytest.raises(UsageError, match="device_policy='belady' looks ahead from the first batch: give device_cache"):
         penstock.NeighborLoader(store, **OPTIONS, plan=Plan(policy="belady", host_memory=BUDGET), device=device)

@@ -176,7 +176,7 @@ def test_hetero_data(level):
         assert torch.equal(batch[prints].e_id[:first], without[prints].e_id[: without[prints].num_sampled_edges[0]])
     assert loader.stats().time_bytes == {"node": 8 * 900, "edge": 2 * 8 * 900}[level]
     seeds = ("author", None)
-    with pytest.raises(UsageError, match="give input_time, when each seed looks at the graph: seeds are of type 'author', which has no"):
+    with pytest.raises(UsageError, match="give input_time, the time of each seed: seeds are of type 'author', which has no"):
         NeighborLoader(data, [2], input_nodes=seeds, time_attr="time" if level == "node" else "edge_time")
 
 

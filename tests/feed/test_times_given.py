@@ -106,7 +106,7 @@ def test_as_many_edges_as_nodes():
         (
             {"time_attr": "edge_time"},
             UsageError,
-            "give input_time, when each seed looks at the graph: seeds are of type 'node', which has no 'edge_time'",
+            "give input_time, the time of each seed: seeds are of type 'node', which has no 'edge_time'",
         ),
         (
             {"input_time": torch.arange(299)},

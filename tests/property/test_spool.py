@@ -136,7 +136,7 @@ def test_nothing_is_left(tmp_path, num_announced):
         if num_announced:
             read(tier, np.arange(1000))
         assert os.listdir(tmp_path) == []
-        maker = tier.engine.maker
+        maker = tier._maker
         del tier
         maker.shutdown(wait=True)  # what it is at comes to its end
         assert set(os.listdir("/proc/self/fd")) <= before

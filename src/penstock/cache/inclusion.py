@@ -40,8 +40,8 @@ def spread_inclusion(sampler: NeighborSampler, first: dict[NodeType, np.ndarray]
     graph = sampler.graph
     if not draws_uniformly(sampler):
         raise NotSupportedError(
-            "inclusion probability is of uniform draws: by weight, time, walks or layers take the policy presample, which samples what it "
-            "counts"
+            "inclusion probabilities are known for uniform draws only: by weight, time, walks or layers take the policy presample, which "
+            "samples what it counts"
         )
     frontier = {t: np.zeros(count) if t not in first else first.pop(t) for t, count in graph.num_nodes.items()}
     avoided = {node_type: 1.0 - probability for node_type, probability in frontier.items()}

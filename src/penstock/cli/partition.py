@@ -60,7 +60,7 @@ def as_text(made: dict[str, Any]) -> str:
         )
     of_parts = list(zip(*(made[name] for name in ("nodes", "train", "edges", "halo")), strict=True))
     for part, (nodes, train, edges, halo) in enumerate(of_parts[:SHOWN]):
-        lines.append(f"part-{part}: {nodes:,} nodes ({train:,} train), {edges:,} edges, {halo:,} nodes of others that lead to them")
+        lines.append(f"part-{part}: {nodes:,} nodes ({train:,} train), {edges:,} edges, {halo:,} halo nodes (of other parts)")
     if len(of_parts) > SHOWN:
         lines.append(f"... and {len(of_parts) - SHOWN} more parts; --json says all of them")
     return "\n".join(lines)

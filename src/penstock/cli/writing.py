@@ -63,4 +63,4 @@ def _lacks(store: Store) -> str:
     entries = store.manifest.nodes.values()
     if all("y" not in entry.fields for entry in entries) or any(entry.splits for entry in entries):
         return ""
-    return "\nlabels, and no split: penstock train asks for train, val and test nodes (docs/sources.md)"
+    return "\nthere are labels but no split: penstock train asks for train, val and test nodes (docs/sources.md)"

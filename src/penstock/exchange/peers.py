@@ -145,7 +145,9 @@ class Peer:
         except BaseException as error:
             end.close()
             if isinstance(error, TimeoutError):
-                raise TierError(f"{self} has not answered for {self._timeout_s:g} s: it stands still, or is not reached") from None
+                raise TierError(
+                    f"{self} has not answered for {self._timeout_s:g} s: it has stopped, or the network does not reach it"
+                ) from None
             if isinstance(error, (EOFError, OSError)):
                 raise TierError(f"{self} has ended: its part is gone; start all processes again, and resume") from None
             if isinstance(error, wire.Strange):

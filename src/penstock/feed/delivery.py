@@ -158,7 +158,7 @@ def choose_device(device: Any, plan: Plan) -> Delivery:
     reader = tensor_device(device)
     if plan.host_memory is not None and plan.neighbor_cache == SHARED:
         raise NotSupportedError(
-            f"{argument('neighbor_cache', SHARED)} divides memory of the device, which is not in {argument('host_memory')}: give "
+            f"{argument('neighbor_cache', SHARED)} divides device memory, which is not part of {argument('host_memory')}: give "
             f"{argument('device_cache')} and {argument('neighbor_cache')}, or leave {argument('host_memory')} out"
         )
     return Delivery(reader)

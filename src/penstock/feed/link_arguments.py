@@ -136,7 +136,7 @@ def _reverses(graph: Graph, edge_type: EdgeType) -> list[EdgeType]:
     others = [e for e in graph.adjacency if (e[0], e[2]) == (target, source)]
     if others and not named:
         raise UsageError(
-            f"exclude_links='reverse': are any of {others} the reverses of {edge_type}? Give the edge types to leave out of, or 'self'"
+            f"exclude_links='reverse': {others} may hold the reverses of {edge_type}: give the edge types to leave links out of, or 'self'"
         )
     return named
 
@@ -228,7 +228,7 @@ def _moments(edge_label_time: Any, num_links: int, times: Timestamps | None) -> 
             raise UsageError("'edge_label_time' is set and 'time_attr' is not, the attribute that says when nodes or edges came")
         return None
     if edge_label_time is None:
-        raise UsageError("'time_attr' is set and 'edge_label_time' is not set, when each link looks at the graph")
+        raise UsageError("'time_attr' is set and 'edge_label_time' is not set: give it, the time of each link")
     given = edge_label_time.cpu() if isinstance(edge_label_time, torch.Tensor) else edge_label_time
     return check_moments(as_moments(as_numbers(given, "edge_label_time"), num_links, "edge_label_time", "link"), times)
 

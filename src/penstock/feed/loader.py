@@ -267,7 +267,7 @@ class Loader:
         if at.delivered == 0:
             raise UsageError("verify takes the batch that was delivered last, and none was: iterate over the loader first")
         if isinstance(order, GivenOrder):
-            raise UsageError("a batch of a sampler is not verified: what it gave for it is not known afterwards")
+            raise UsageError("verify cannot make a batch of your own sampler again: the positions that it gave are not kept")
         index = (at.delivered - 1) * self.num_ranks + self.rank
         expected = engine.plain_maker.make(order.batch(at.epoch, index, self.batch_size), at.epoch, index)
         expected = expected if self._transform is None else self._transform(expected)

@@ -108,11 +108,11 @@ def choose_padding(pad: bool | Padding, maker: BatchMaker) -> Padding | None:
     if maker.subgraph_type != SubgraphType.directional or maker.transform_output is not None:
         raise UsageError("pad fills up samples hop by hop: take subgraph_type='directional', and no transform_sampler_output")
     if maker.sampler.walks is not None:
-        raise NotSupportedError("pad fills up edges that have numbers, and those that walks make have weights: leave out pad, or walks")
+        raise NotSupportedError("pad does not go with walks, whose edges have weights and no ids: leave out one of them")
     if isinstance(maker.source, RemoteInput):
         raise NotSupportedError("pad with a FeatureStore is not supported: its rows come as it gives them; load from the data, or a store")
     if taken := {field.name for fields in maker.source.fields() for field in fields}.intersection(MASKS):
-        raise UsageError(f"{min(taken)} is what a padded batch says of what was added: rename this field, or do not pad")
+        raise UsageError(f"{min(taken)} is the name of a mask that padding adds to batches: rename this field, or do not pad")
     if isinstance(pad, Padding):
         pad.check(maker.sampler.graph, maker.sampler.num_hops)
         return pad

@@ -179,7 +179,7 @@ def _check(base: Input, layers: Any, plan: Plan, path: Path | None) -> None:
     if layers is None and all(one.name != "x" for one in base.fields()[0]):
         raise MissingFieldError("the nodes have no features x, which the first layer reads: give them, or layers")
     if path is None and not plan.has_plain_features and (plan.features == "disk" or plan.host_memory is not None):
-        raise UsageError(f"this plan reads rows from files: say where those of the layers are to be, by {argument('out')}")
+        raise UsageError(f"this plan reads rows from files, and those of the layers need a file too: give {argument('out')}")
 
 
 def _check_width(model: nn.Module, base: Input) -> None:

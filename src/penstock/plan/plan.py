@@ -142,7 +142,8 @@ class Plan:
     def _check_spool(self) -> None:
         if self.spool is None:
             if self.spool_folder is not None:
-                raise UsageError(f"{argument('spool_folder', self.spool_folder)} is where a spool would be: give {argument('spool')} too")
+                folder = argument("spool_folder", self.spool_folder)
+                raise UsageError(f"{folder} says where a spool is to be, and there is none: give {argument('spool')} too")
             return
         parse_bytes(self.spool)
         if self.is_budget:

@@ -22,7 +22,7 @@ def check_layer_wise(graph: Graph, *, replace: bool, disjoint: bool, shared_draw
     if replace:
         raise UsageError(f"{name} takes each node once at the most: leave out replace=True")
     if shared_draws:
-        raise UsageError(f"{name} takes nodes for all lists together, and {argument('shared_draws')} for each: leave out one of them")
+        raise UsageError(f"{name} draws nodes for all lists together, and {argument('shared_draws')} for each: leave out one of them")
     if disjoint or any(csc.timed is not None for csc in graph.adjacency.values()):
         raise UsageError(f"{name} takes nodes for all trees together, and disjoint ones (of times too) share none: leave out one of them")
     if any(csc.sums is not None for csc in graph.adjacency.values()):

@@ -54,9 +54,7 @@ class Timestamps:
     def of_seeds(self, node_type: NodeType, seeds: np.ndarray) -> np.ndarray:
         """int64[n]: the times of seeds, as nodes; UsageError where their type has none."""
         if node_type not in self.of_nodes:
-            raise UsageError(
-                f"give input_time, when each seed looks at the graph: seeds are of type {node_type!r}, which has no {self.name!r}"
-            )
+            raise UsageError(f"give input_time, the time of each seed: seeds are of type {node_type!r}, which has no {self.name!r}")
         return self.of_nodes[node_type][seeds].astype(np.int64)
 
 

@@ -111,7 +111,7 @@ def plan_budget(bound_bytes: int, baseline_bytes: int, readers_bytes: int = 0, l
         ]
         declare = f". Declare more by {argument('memory')}, or ingest in a process of its own"
         raise BudgetError(
-            f"{format_bytes(bound_bytes)} of memory are too few: {' + '.join(parts)} = {format_bytes(needed_bytes)} at least"
+            f"{format_bytes(bound_bytes)} of memory is too little: {' + '.join(parts)} = {format_bytes(needed_bytes)} at least"
             + (declare if left_bytes is None else f", and {format_bytes(left_bytes)} are free")
         )
     return Budget(

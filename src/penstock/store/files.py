@@ -51,7 +51,7 @@ def open_file(name: str, flags: int = os.O_RDONLY, *, dir_fd: int) -> int:
     kind = os.fstat(descriptor).st_mode
     if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no file")
+        raise OSError(errno.EINVAL, "it is not a regular file")
     return descriptor
 
 

@@ -322,7 +322,7 @@ def _plan_memory(work: _Work) -> int:
     if bound < needed:
         of_weights = f"{format_bytes(weights)} for {work.settings.weight} + " if weights else ""
         raise BudgetError(
-            f"{format_bytes(bound)} of memory are too few: {format_bytes(baseline)} are held already + {format_bytes(RESERVE_BYTES)} "
+            f"{format_bytes(bound)} of memory is too little: {format_bytes(baseline)} are held already + {format_bytes(RESERVE_BYTES)} "
             f"reserve + {format_bytes(node_bytes)} to order {all_nodes:,} nodes + {of_weights}{format_bytes(least)} for rows = "
             f"{format_bytes(needed)} at least"
             + (f", and {format_bytes(left)} are free" if text is None else f". Declare more by {argument('memory')}")

@@ -192,7 +192,8 @@ def _carried_over(
         if before is None or before.digest != digest:
             types = ", ".join(repr(t) for t in learnt.values())
             raise StateError(
-                f"nodes of {types} have learnt rows, which are theirs by the ids in the store of the training: put it back to {trained_on}"
+                f"nodes of {types} have learnt rows, which are found by the ids of the store that was trained on: put it back to "
+                f"{trained_on}"
             )
         for name, node_type in learnt.items():
             weights = weights | {name: _rows_of(weights[name], before, data.store, node_type, progress)}

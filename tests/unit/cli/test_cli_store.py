@@ -98,7 +98,7 @@ BAD = [
     (["ingest", "{edges}"], "Missing argument 'dest'"),
     (["ingest", "nowhere.csv", "{out}"], "nowhere.csv: no such file or folder"),
     (["ingest", "{edges}", "{out}", "--memory", "lots"], "cannot read 'lots' as a number of bytes"),
-    (["ingest", "{edges}", "{out}", "--memory", "1MiB"], "of memory are too few"),
+    (["ingest", "{edges}", "{out}", "--memory", "1MiB"], "of memory is too little"),
     (["ingest", "{edges}", "{out}", "--duplicates", "maybe"], "'maybe' is not one of"),
     (["ingest", "{edges}", "{out}", "--edge-field", "weight"], "--edge-field takes NAME=VALUE, got 'weight'"),
     (["ingest", "{edges}", "{out}", "--feature-dtype", "int3"], "--feature-dtype must be one of"),

@@ -122,7 +122,7 @@ def test_forecast_does_not_refuse_a_disk_by_an_estimate(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("memory", ["1MiB", 1000, "0"])
 def test_too_little_memory(tmp_path, memory):
-    with pytest.raises(BudgetError, match=r"of memory are too few: .* are held already \+ .* = .* at least"):
+    with pytest.raises(BudgetError, match=r"of memory is too little: .* are held already \+ .* = .* at least"):
         ingest(homogeneous(ENDS), tmp_path / "store", memory=memory)
     assert list(tmp_path.iterdir()) == []
 

@@ -211,7 +211,7 @@ def test_what_a_study_by_weight_refuses(weighted, store):
         study_cache(weighted, CacheStudy(weight="nothing", train_fraction=0.1))
     with pytest.raises(MissingFieldError, match="edges have no field 'weight' to weigh them by; they have none"):
         study_cache(store, CacheStudy(weight="weight"))
-    with pytest.raises(NotSupportedError, match="inclusion probability is of uniform draws"):
+    with pytest.raises(NotSupportedError, match="inclusion probabilities are known for uniform draws only"):
         study_cache(weighted, CacheStudy(weight="weight", policies=("inclusion",), train_fraction=0.1, **SETTINGS))
 
 

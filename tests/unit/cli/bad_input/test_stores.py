@@ -277,7 +277,7 @@ def test_a_pipe_in_place_of_a_file(tmp_path, capfd):
     path = make_store(tmp_path / "store").path / "nodes" / "node" / "x.npy"
     path.unlink()
     os.mkfifo(path)
-    assert "cannot read nodes/node/x.npy: it is no file" in said(capfd, "train", "store", *TRAIN)
+    assert "cannot read nodes/node/x.npy: it is not a regular file" in said(capfd, "train", "store", *TRAIN)
 
 
 def test_links_in_the_folder_of_a_run_are_not_written_through(finished, store, tmp_path, capfd):
