@@ -2,9 +2,8 @@
 
 The user's thread may be interrupted between any two steps. So it shares with our threads only queues, whose calls happen whole or not at
 all, and plain locks; not the conditions that Python's executors and futures are made of: if one is left locked, everybody who needs it
-waits until the process is killed, the interpreter's exit included. And where a process is forked while a thread holds a lock, nobody
-releases it in the
-child: the locks of `Guard`s are free there.
+waits until the process is killed, the interpreter's exit included. And if a process is forked while a thread holds a lock, nobody releases
+it in the child: the locks of `Guard`s are free there.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Plan:
         order: of the seeds: "random"; "sequential"; "proximity" or "community", which put near seeds into batches that follow each other;
             over a partition also "split", which gives each process seeds of its own part.
         features: where rows are read from: "given" leaves them where they are (a store's are mapped files), "memory" reads them in at the
-            start, "disk" reads them past the page cache, by many requests at once (see `store.tiers.DiskTier`).
+            start, "disk" reads them bypassing the page cache, by many requests at once (see `store.tiers.DiskTier`).
         policy: which rows are kept in memory above that; None keeps none. Chosen once: "degree", "ratio", "presample", "inclusion",
             "random"; by the batches so far: "fifo", "lru", "lfu", "clock", "sieve", "s3-fifo"; by those to come: "belady".
         cache: how many rows: "10%" of those of each type, "2GiB" with all that the policy needs, or "5000 rows".
@@ -48,7 +48,7 @@ class Plan:
         presample_epochs: epochs sampled to find out what is hot.
         slow: speed of a simulated device beneath the cache: "1GB/s,100us" (see `slow_options`); None: no such device.
         topology: where neighbour lists are read from: "given" leaves them where they are (a store's are mapped files), "memory" reads them
-            in, "disk" reads them past the page cache; row pointers stay where they are.
+            in, "disk" reads them bypassing the page cache; row pointers stay where they are.
         neighbor_policy: which neighbour lists are kept in memory above that, the best by value per edge: "ratio", "presample", "degree" or
             "random"; None keeps none.
         neighbor_cache: how many lists: "10%" of all edges, "2GiB" with the table that finds them, "5000 lists"; or "shared": `cache` is

@@ -22,8 +22,9 @@ from penstock.errors import BudgetError, TierError
 from penstock.kernels import _cuda
 from penstock.store.budget import format_bytes
 from penstock.store.files import memory_of
-from penstock.store.huge_pages import OwnPages, keep_in_place, own_pages
+from penstock.store.huge_pages import keep_in_place, own_pages
 from penstock.store.process_memory import free_bytes, is_in_heap
+from penstock.store.tiers.host import is_map
 from penstock.threads import finalize_here
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
         return Pinned(_tensor(_Bytes(array, wait, beside=around[0])), "registered before, read where it lies")
     if not _is_near_ours(first, end) and _cuda.is_registered(first, array.nbytes):
         return Pinned(_tensor(_Bytes(array, wait)), "pinned before")
-    kind = "map" if _is_map(array) else "memory"
+    kind = "map" if is_map(array) else "memory"
     if kind == "map":  # other arrays are in memory already
         _need_room(array.nbytes, name)
     refused = "" if kind == "map" or _has_own_pages(array) else "its pages hold other memory too"
@@ -139,7 +140,7 @@ def _pin(array: np.ndarray, device: torch.device, name: str) -> Pinned:
 
 def _flags_for(array: np.ndarray) -> Sequence[int]:
     """Return the flags to try in turn. Read-only first: registering pages of a map for writing would write to the file, or be refused."""
-    return (_cuda.READ_ONLY, 0) if _is_map(array) or not array.flags.writeable else (0,)
+    return (_cuda.READ_ONLY, 0) if is_map(array) or not array.flags.writeable else (0,)
 
 
 def _space(num_bytes: int, device: torch.device) -> torch.Tensor | str:
@@ -169,10 +170,6 @@ def _is_near_ours(first: int, end: int) -> bool:
     registered."""
     page = mmap.PAGESIZE
     return any(first // page <= (over - 1) // page and at // page <= (end - 1) // page for at, over in list(_held.items()))
-
-
-def _is_map(array: np.ndarray) -> bool:
-    return isinstance(owner := memory_of(array), mmap.mmap) and not isinstance(owner, OwnPages)
 
 
 def _has_own_pages(array: np.ndarray) -> bool:
