@@ -11,6 +11,7 @@ from penstock.feed.fit import room
 from penstock.feed.fit.memory import BatchBytes
 from penstock.store.process_memory import keeps_freed_memory
 from penstock.train import Observer
+from penstock.train.learner import Learner
 from tests.train.stores import make_bare_store, make_store, make_typed_store
 from tests.train.test_run import run
 
@@ -152,6 +153,16 @@ def test_rows_that_are_learnt_have_room_for_what_training_keeps_of_them(tmp_path
         run(tmp_path / "refused", str(store.path), epochs=1)
     monkeypatch.setattr("penstock.store.budget.free_in_container", lambda: 65 * MIB)
     assert run(tmp_path / "room", str(store.path), epochs=3).weights_digest == expected.weights_digest
+
+
+def test_the_first_copy_of_the_best_weights_has_the_room_of_what_was_freed(tmp_path, monkeypatch):
+    done, weights = [], Learner.weights
+    monkeypatch.setattr("penstock.train.run.give_back_freed_memory", lambda: done.append("give back"))
+    monkeypatch.setattr(Learner, "weights", lambda learner, into: done.append("again" if into else "copy") or weights(learner, into))
+    result = run(tmp_path / "run", str(make_bare_store(tmp_path / "store").path), epochs=3)
+    scores = [record.val for record in result.history]
+    num_best = sum(score > max(scores[:epoch], default=-1) for epoch, score in enumerate(scores))
+    assert done[-num_best - 1 :] == ["give back", "copy", *["again"] * (num_best - 1)]
 
 
 def test_maps_are_read_apart_where_they_do_not_fit(tmp_path, monkeypatch, caplog):
