@@ -87,7 +87,7 @@ def test_fewer_batches_at_once_where_all_have_no_room(step_mib, num_threads, num
     monkeypatch.setattr(room, "measure_batch", lambda *args: of_batch)
     found = seen_room(monkeypatch)
     expected = r"^without a budget this takes about .* [MG]iB, and the container around this process has 1000.0 MiB left: "
-    refused = pytest.raises(BudgetError, match=expected + "take smaller batches or fanouts")
+    refused = pytest.raises(BudgetError, match=expected + "give it more memory, or take smaller batches or fanouts")
     with nullcontext() if num_at_once else refused:
         run(tmp_path / "run", store, epochs=1, num_workers=3)
     assert [(each.num_workers, each.max_in_flight) for each in found] == [(num_threads, num_at_once)] * bool(num_at_once)
@@ -149,7 +149,9 @@ def test_rows_that_are_learnt_have_room_for_what_training_keeps_of_them(tmp_path
     expected = run(tmp_path / "free", str(store.path), epochs=3)
     monkeypatch.setattr("penstock.train.run.free_in_container", lambda: 64 * MIB)
     monkeypatch.setattr("penstock.store.budget.free_in_container", lambda: 64 * MIB)
-    with pytest.raises(BudgetError, match=r"^what training keeps of rows that are learnt .* 64\.0 MiB left: give features, "):
+    with pytest.raises(
+        BudgetError, match=r"^what training keeps of rows that are learnt .* 64\.0 MiB left: give it more memory, features, "
+    ):
         run(tmp_path / "refused", str(store.path), epochs=1)
     monkeypatch.setattr("penstock.store.budget.free_in_container", lambda: 65 * MIB)
     assert run(tmp_path / "room", str(store.path), epochs=3).weights_digest == expected.weights_digest

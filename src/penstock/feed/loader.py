@@ -200,7 +200,7 @@ class Loader:
             return options, None
         if step is None:
             if (left := free_in_container()) is not None:
-                read_apart(read_at_random(plan, maker), left)
+                read_apart(read_at_random(plan, maker), left, is_partitioned=maker.source.graph.is_partitioned)
             return options, None
         tried = dataclasses.replace(plain, transform=maker.transform)
         room = check_room(

@@ -212,7 +212,9 @@ class Learner:
         """
         if self.num_bytes_to_come:
             what = "what training keeps of rows that are learnt in place of features"
-            require_room(self.num_bytes_to_come + LEAST_STEP_BYTES, what, f"give features, or a smaller {argument('hidden')}")
+            require_room(
+                self.num_bytes_to_come + LEAST_STEP_BYTES, what, f"give it more memory, features, or a smaller {argument('hidden')}"
+            )
         apart = copy.copy(self)
         apart._ranks, apart._shared, apart._whole = Ranks(), {}, {}
         apart.model = copy.deepcopy(self.model).train()

@@ -22,7 +22,7 @@ from penstock.feed.huge_pages import read_at_random
 from penstock.feed.maker import BatchMaker
 from penstock.feed.options import samples_ahead
 from penstock.plan import Plan
-from penstock.records import NODE, NodeType
+from penstock.records import NODE
 from penstock.store.budget import format_bytes
 from penstock.store.process_memory import (
     anonymous_bytes,
@@ -135,10 +135,12 @@ def check_room(
     if left is None or maker.sampler.induced:
         return None
     left, held_bytes = left // num_here, anonymous_bytes()
-    read_apart(files, num_here * left)  # the first batches are read now
+    is_partitioned = maker.source.graph.is_partitioned
+    num_readers = 1 if is_partitioned else num_here  # of the same files
+    read_apart(files, num_readers * left, is_partitioned=is_partitioned)  # the first batches are read now
     tried = read_at_random(Plan(), maker)  # a trial reads maps, whatever the plan reads
-    read_apart(tried, num_here * left, is_certain=False)
-    profile, row_bytes = take_profile(maker, (), MIN_BATCHES), Counter[NodeType]()
+    read_apart(tried, num_readers * left, is_certain=False)
+    profile, row_bytes = take_profile(maker, (), MIN_BATCHES), Counter({t: table.row_bytes for t, table in caches.of_nodes.items()})
     for one in maker.source.fields()[0]:
         row_bytes[one.key if isinstance(one.key, str) else NODE] += one.source.row_bytes
     needs = _Needs(
@@ -147,8 +149,8 @@ def check_room(
     )  # fmt: skip
     let_go_of_libraries()  # as each trial does: their pages are no room for a step
     most = resident_bytes_outside(".npy") + left
-    budget = f"give {argument('host_memory')}, or " if num_here > 1 else ""
-    advice = f"{budget}take smaller batches or fanouts"
+    first = argument("host_memory") if num_here > 1 and not is_partitioned else "it more memory"
+    advice = f"give {first}, or take smaller batches or fanouts"
 
     def try_step(shares: Sequence[float]) -> tuple[int, int]:
         _, step_bytes = measure_step(maker, caches, profile, step, None, most, shares)
@@ -158,7 +160,7 @@ def check_room(
         raise needs.said(needs.total(0, 0), max(0, spare), advice)
     step_bytes, num_bytes = try_step(FIRST_SHARES)
     left -= min(left, max(0, anonymous_bytes() - held_bytes))  # what a first step leaves for good, such as Adam's moments of learnt rows
-    read_apart(tried, num_here * (left - num_bytes), is_certain=False)
+    read_apart(tried, num_readers * (left - num_bytes), is_certain=False)
     if PLENTY * num_bytes < left:
         return None
     is_near = num_here > 1 and num_bytes > left  # where several processes try more at once, all are killed
@@ -174,13 +176,15 @@ def check_room(
     if at_once < max_in_flight:
         slower = f"batches made ahead are {at_once}, not {max_in_flight}, which takes longer"
         logger.warning(needs.said(num_bytes + FILES_BYTES, left, slower))
-    read_apart(files, num_here * (left - needs.total(step_bytes, at_once)))  # of which more is known now
+    known = num_readers * (left - needs.total(step_bytes, at_once))
+    read_apart(files, known, is_partitioned=is_partitioned)  # of which more is known now
     return Room(Bound.below(anonymous_bytes() + left, step_bytes), needs.threads(at_once), max(1, at_once))
 
 
-def read_apart(files: Sequence[np.ndarray], left: int, *, is_certain: bool = True) -> None:
+def read_apart(files: Sequence[np.ndarray], left: int, *, is_certain: bool = True, is_partitioned: bool = False) -> None:
     """Where the page cache has no room for maps that are read at random, what follows a row is not read along: each row would bring
-    megabytes, and drop what the next one needs. It takes long all the same: what is certain is said, once in a process."""
+    megabytes, and drop what the next one needs. It takes long all the same: what is certain is said, once in a process.
+    `is_partitioned`: they are of a part, for which there are no budgets."""
     global _is_said
     maps = [file for file in files if is_map(file)]
     num_bytes = sum(file.nbytes for file in maps)
@@ -191,5 +195,6 @@ def read_apart(files: Sequence[np.ndarray], left: int, *, is_certain: bool = Tru
     if is_certain and not _is_said:
         _is_said = True
         room = f"the page cache has {format_bytes(max(0, left))} in the container around this process"
-        advice = f"give {argument('host_memory')}, a little less than the limit, and many rows are read at once"
+        budget = f"{argument('host_memory')}, a little less than the limit, and many rows are read at once"
+        advice = f"give {'it more memory' if is_partitioned else budget}"
         logger.warning(BudgetError(f"batches read files of {format_bytes(num_bytes)} row by row, for which {room}: {advice}"))
