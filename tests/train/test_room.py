@@ -6,6 +6,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
+import penstock
 from penstock.errors import BudgetError
 from penstock.feed.fit import room
 from penstock.feed.fit.memory import BatchBytes
@@ -53,9 +54,16 @@ def container(monkeypatch):
     return limit
 
 
-def seen_room(monkeypatch):
+def seen_room(monkeypatch, *, with_step=True):
+    """Returns a list of what loaders find, to come."""
     found, check = [], room.check_room
-    monkeypatch.setattr("penstock.feed.loader.check_room", lambda *args, **options: found.append(check(*args, **options)) or found[-1])
+
+    def seen(*args, **options):
+        one = check(*args, **options)
+        found.extend([one] * ((options["step"] is not None) == with_step))
+        return one
+
+    monkeypatch.setattr("penstock.feed.loader.check_room", seen)
     return found
 
 
@@ -96,6 +104,29 @@ def test_fewer_batches_at_once_where_all_have_no_room(step_mib, num_threads, num
     ahead = {925: "3", 945: "1", 985: "0"}.get(step_mib)
     assert len(said) == (ahead is not None)
     assert all(re.match(rf"{expected}batches made ahead are {ahead}, not 4, ", one) for one in said)
+
+
+@pytest.mark.parametrize(("left_mib", "num_at_once"), [(96, (3, 4)), (90, (3, 3)), (70, (1, 1)), (50, (0, 1)), (22, (0, 1)), (19, None)])
+def test_batches_of_a_loader_without_a_step_have_room(left_mib, num_at_once, store, monkeypatch, caplog):
+    def make():
+        seeds = "train" if penstock.open(store).graph().is_homogeneous else ("paper", "train")
+        return penstock.NeighborLoader(store, [4, 3], input_nodes=seeds, batch_size=8, num_workers=3, shuffle=True, seed=1)
+
+    expected = [penstock.digest(batch) for batch in make()]
+    monkeypatch.setattr(room, "free_in_container", lambda: left_mib * MIB)
+    monkeypatch.setattr(room, "anonymous_bytes", lambda: 0)
+    monkeypatch.setattr(room, "measure_step", None)
+    monkeypatch.setattr(room, "_is_said", True)
+    of_batch = BatchBytes(sample=4 * MIB, rows=6 * MIB, staging=0, num_read=0, num_edges=0)
+    monkeypatch.setattr(room, "measure_batch", lambda *args: of_batch)
+    found = seen_room(monkeypatch, with_step=False)
+    assert [penstock.digest(batch) for batch in make()] == expected  # all that they are made from has room: nothing is looked at
+    monkeypatch.setattr(room, "read_at_random", lambda plan, maker: [np.broadcast_to(np.uint8(0), 1 << 40)])
+    refused = pytest.raises(BudgetError, match=r"takes about 20\.. MiB.* 19\.0 MiB left: give it more memory, or ")
+    with nullcontext() if num_at_once else refused:
+        assert [penstock.digest(batch) for batch in make()] == expected
+    assert [each and (each.num_workers, each.max_in_flight) for each in found] == [None, num_at_once][: 1 + bool(num_at_once)]
+    assert len(caplog.records) == (num_at_once not in (None, (3, 4)))
 
 
 def test_without_a_container_nothing_is_tried(store, tmp_path, monkeypatch):

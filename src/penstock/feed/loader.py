@@ -41,7 +41,7 @@ from penstock.feed.arguments import (
 from penstock.feed.delivery import choose_device
 from penstock.feed.epoch import Epoch, Position
 from penstock.feed.epoch_sampler import EpochSampler
-from penstock.feed.fit import check_room, read_apart
+from penstock.feed.fit import check_room
 from penstock.feed.fit.memory import Bound
 from penstock.feed.huge_pages import HugePages, read_at_random
 from penstock.feed.inputs import open_input
@@ -62,7 +62,7 @@ from penstock.sample.times import time_bytes
 from penstock.sample.walks import Walks
 from penstock.sample.weights import weight_bytes
 from penstock.store.fingerprint import fingerprint
-from penstock.store.process_memory import free_in_container, processes_here
+from penstock.store.process_memory import processes_here
 from penstock.threads import Guard, Threads
 
 Batch = Data | HeteroData
@@ -189,7 +189,8 @@ class Loader:
     def _fit_to_memory(self, plan: Plan, plain: BatchMaker, step: Callable[[Any], object] | None) -> tuple[LoaderOptions, Bound | None]:
         """Settle how many threads and batches in flight there are. Returns (the options, what keeps the process within its memory or None).
 
-        A plan's budget has settled both. Without one, in a container, a `step` is tried on batches of `plain`, to see that both fit.
+        A plan's budget has settled both. Without one, in a container, batches of `plain` are looked at, and a `step` is tried, to see
+        that both fit.
         """
         maker, fitted = self._maker, self._caches.fitted
         if fitted is not None:
@@ -197,10 +198,6 @@ class Loader:
             return options, fitted.bound
         options = dataclasses.replace(self._options, max_in_flight=self._options.under_way(is_read_ahead=plan.is_read_ahead))
         if maker.delivery.device is not None:
-            return options, None
-        if step is None:
-            if (left := free_in_container()) is not None:
-                read_apart(read_at_random(plan, maker), left, is_partitioned=maker.source.graph.is_partitioned)
             return options, None
         tried = dataclasses.replace(plain, transform=maker.transform)
         room = check_room(
