@@ -1,6 +1,8 @@
 """Trainings in a container with little memory: what has no room is done otherwise, warned of or refused, and a run stays what it is."""
 
+import mmap
 import re
+import sys
 from contextlib import nullcontext
 
 import numpy as np
@@ -8,8 +10,10 @@ import pytest
 
 import penstock
 from penstock.errors import BudgetError
-from penstock.feed.fit import room
+from penstock.feed.fit import memory, room
 from penstock.feed.fit.memory import BatchBytes
+from penstock.feed.fit.profile import take_profile
+from penstock.store.files import memory_of
 from penstock.store.process_memory import keeps_freed_memory
 from penstock.train import Observer
 from penstock.train.learner import Learner
@@ -230,6 +234,23 @@ def test_a_trial_reads_apart_and_what_reads_from_disks_take_is_counted(store, tm
         run(tmp_path / "none", store, epochs=1, features="disk")
     assert len(advised) == 1
     assert all("batches made ahead" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone says what memory a process has")
+def test_a_step_takes_as_much_where_pages_of_arrays_are_dropped_meanwhile(store, tmp_path):
+    np.save(tmp_path / "x.npy", np.ones(32 * MIB, np.uint8))
+    pages = np.load(tmp_path / "x.npy", mmap_mode="r")
+
+    def step(batch):
+        memory_of(pages).madvise(mmap.MADV_DONTNEED)  # as the system does where memory is short
+        np.ones(32 * MIB, np.uint8)
+        pages.sum()
+
+    seeds = "train" if penstock.open(store).graph().is_homogeneous else ("paper", "train")
+    loader = penstock.NeighborLoader(store, [4, 3], input_nodes=seeds, batch_size=8)
+    pages.sum()
+    _, step_bytes = memory.measure_step(loader._maker, loader._caches, take_profile(loader._maker, (), 1), step, None, 1 << 40)
+    assert step_bytes >= 32 * MIB
 
 
 def test_pages_of_libraries_that_are_let_go_are_no_room(store, tmp_path, container, monkeypatch):

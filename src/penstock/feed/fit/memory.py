@@ -32,6 +32,7 @@ from penstock.store.process_memory import (
     anonymous_bytes,
     give_back_freed_memory,
     keeps_freed_memory,
+    let_go_of_arrays,
     let_go_of_libraries,
     letting_freed_memory_go,
     peak_growth,
@@ -312,14 +313,17 @@ def measure_step(
     few = maker.make(caches, positions[:1], 0, 0)
     step(few)  # what libraries set up once
     give_back_freed_memory()
+    let_go_of_arrays()
     with letting_freed_memory_go():
         fixed = peak_growth(partial(step, few))  # such as gradients of rows that are learnt
     margin = KEPT_MARGIN if is_kept else MARGIN
     num_few, whole, grown, many = int(few.num_nodes), sum(profile.num_nodes.values()), 0, 0
     sizes = sorted({max(1, int(share * positions.size)) for share in shares})
     for size in told(sizes, "parts of a batch that a step was tried on:", len(sizes)):
+        batch = None  # before there is the next one
         batch = maker.make(caches, positions[:size], 0, 0)
         give_back_freed_memory()
+        let_go_of_arrays()
         num_nodes = int(batch.num_nodes)
         if many and resident_bytes() + margin * _of_whole_batch(fixed, grown, num_few, many, num_nodes) > budget:
             break  # what is known of it by now will be refused, most likely
