@@ -14,9 +14,10 @@ from penstock.feed.fit import memory, room
 from penstock.feed.fit.memory import BatchBytes
 from penstock.feed.fit.profile import take_profile
 from penstock.store.files import memory_of
-from penstock.store.process_memory import keeps_freed_memory
+from penstock.store.process_memory import is_in_heap, keeps_freed_memory
 from penstock.train import Observer
 from penstock.train.learner import Learner
+from penstock.train.rows import MOMENTS, RowAdam
 from tests.train.stores import make_bare_store, make_store, make_typed_store
 from tests.train.test_run import run
 
@@ -72,20 +73,21 @@ def seen_room(monkeypatch, *, with_step=True):
 
 
 @pytest.mark.parametrize(
-    ("step_bytes", "tries", "is_bound"),
+    ("step_bytes", "tries"),
     [
-        (dict(kept=20 * MIB), [(0.125, "kept")], False),
-        (dict(kept=600 * MIB), [(0.125, "kept"), (1.0, "kept")], True),
-        (dict(kept=1600 * MIB, mapped=600 * MIB), [(0.125, "kept"), (1.0, "kept"), (1.0, "mapped")], True),
+        (dict(kept=20 * MIB), [(0.125, "kept")]),
+        (dict(kept=600 * MIB), [(0.125, "kept"), (1.0, "kept")]),
+        (dict(kept=1600 * MIB, mapped=600 * MIB), [(0.125, "kept"), (1.0, "kept"), (1.0, "mapped")]),
     ],
     ids=["plenty", "enough", "where freed memory is let go"],
 )
-def test_a_step_is_tried(step_bytes, tries, is_bound, store, tmp_path, container, monkeypatch, caplog):
+def test_a_step_is_tried(step_bytes, tries, store, tmp_path, container, monkeypatch, caplog):
     expected = run(tmp_path / "free", store, epochs=1)
     found, tried = seen_room(monkeypatch), container(1000 * MIB, **step_bytes)
     result = run(tmp_path / "bound", store, epochs=1)
     assert tried == tries
-    assert [bound is not None for bound in found] == [is_bound]
+    new_bytes = {1: None, 2: 600 * MIB // 4, 3: 600 * MIB}[len(tries)]  # of the next step: all of it where freed memory is let go
+    assert [each and each.bound.held_bytes for each in found] == [new_bytes and (1000 - 32) * MIB - new_bytes]
     assert result.weights_digest == expected.weights_digest
     assert not caplog.records
 
@@ -190,6 +192,22 @@ def test_rows_that_are_learnt_have_room_for_what_training_keeps_of_them(tmp_path
         run(tmp_path / "refused", str(store.path), epochs=1)
     monkeypatch.setattr("penstock.store.budget.free_in_container", lambda: 65 * MIB)
     assert run(tmp_path / "room", str(store.path), epochs=3).weights_digest == expected.weights_digest
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says where the heap is")
+def test_learnt_rows_of_a_step_that_is_tried_leave_no_hole_in_the_heap(tmp_path, monkeypatch):
+    make, seen = RowAdam.step, []
+
+    def step(adam, gradients):
+        make(adam, gradients)
+        tensors = [adam._tables[0].weight, *(adam._kept[0][name] for name in MOMENTS)]
+        seen.append([is_in_heap(each.data_ptr()) for each in tensors])
+
+    monkeypatch.setattr("penstock.train.run.free_in_container", lambda: 1 << 40)
+    monkeypatch.setattr(room, "free_in_container", lambda: 1 << 40)
+    monkeypatch.setattr(RowAdam, "step", step)
+    run(tmp_path / "run", str(make_bare_store(tmp_path / "store").path), epochs=1, hidden=1024)
+    assert seen[0] == [False] * 3
 
 
 def test_the_first_copy_of_the_best_weights_has_the_room_of_what_was_freed(tmp_path, monkeypatch):

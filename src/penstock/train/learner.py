@@ -23,6 +23,7 @@ from penstock.inference.shelves import room_for_rows
 from penstock.inference.whole_graph import weights_digest
 from penstock.records import EDGE, NODE, NodeType
 from penstock.store.budget import require_room
+from penstock.store.process_memory import letting_freed_memory_go
 from penstock.train.config import TrainConfig
 from penstock.train.data import TrainingData
 from penstock.train.inference import degrees_of
@@ -217,7 +218,8 @@ class Learner:
             )
         apart = copy.copy(self)
         apart._ranks, apart._shared, apart._whole = Ranks(), {}, {}
-        apart.model = copy.deepcopy(self.model).train()
+        with letting_freed_memory_go():  # the copy leaves no hole in the heap
+            apart.model = copy.deepcopy(self.model).train()
         apart._make_optimizers()
         return lambda batch: apart.step(0, batch, 0)
 

@@ -75,9 +75,9 @@ class Bound:
     held_bytes: int
 
     @classmethod
-    def below(cls, num_bytes: int, step_bytes: int) -> Bound:
-        """Return what leaves room for the next step below `num_bytes` of memory."""
-        return cls(num_bytes - int(NEW_SHARE * step_bytes) - FILES_BYTES)
+    def below(cls, num_bytes: int, step_bytes: int, new_share: float = NEW_SHARE) -> Bound:
+        """Return what leaves room for the next step below `num_bytes` of memory; `new_share`: what it takes beside what is free."""
+        return cls(num_bytes - int(new_share * step_bytes) - FILES_BYTES)
 
     def keep_within(self) -> None:
         """Between two batches: give back what malloc keeps where the next step might go beyond the bound.
@@ -311,7 +311,8 @@ def measure_step(
     let_go_of_libraries()
     positions = maker.order.batch(0, 0, maker.batch_size)
     few = maker.make(caches, positions[:1], 0, 0)
-    step(few)  # what libraries set up once
+    with letting_freed_memory_go():  # moments of learnt rows leave no hole in the heap, which steps would fill piece by piece
+        step(few)  # what libraries set up once
     give_back_freed_memory()
     let_go_of_arrays()
     with letting_freed_memory_go():

@@ -18,6 +18,7 @@ from penstock.errors import BudgetError, argument
 from penstock.feed.caches import Caches
 from penstock.feed.fit.memory import (
     FILES_BYTES,
+    NEW_SHARE,
     PROBED_SHARES,
     STEP_BYTES_PER_ROW_BYTE,
     BatchBytes,
@@ -198,7 +199,8 @@ def check_room(
         logger.warning(needs.said(num_bytes + FILES_BYTES, left, slower))
     known = num_readers * (left - needs.total(step_bytes, at_once))
     read_apart(files, known, is_partitioned=is_partitioned)  # of which more is known now
-    return Room(Bound.below(anonymous_bytes() + left, step_bytes), needs.threads(at_once), max(1, at_once))
+    new_share = NEW_SHARE if keeps_freed_memory() else 1.0  # else little of a step is free for the next, if much of other sizes
+    return Room(Bound.below(anonymous_bytes() + left, step_bytes, new_share), needs.threads(at_once), max(1, at_once))
 
 
 def read_apart(files: Sequence[np.ndarray], left: int, *, is_certain: bool = True, is_partitioned: bool = False) -> None:
