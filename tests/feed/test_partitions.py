@@ -12,12 +12,13 @@ from torch_geometric.data import Data
 
 import penstock
 from penstock import NeighborLoader, Plan
-from penstock.errors import NotSupportedError, UsageError
+from penstock.errors import BudgetError, NotSupportedError, UsageError
 from penstock.exchange import join
-from penstock.exchange.tables import NEIGHBORS
+from penstock.exchange.tables import FIELDS, NEIGHBORS
+from penstock.feed.fit import room
 from penstock.order.split import SplitOrder
 from penstock.partition import check_partition, make_book, write_parts
-from penstock.records import EDGE
+from penstock.records import EDGE, NODE
 from tests.feed.inputs import homogeneous_data, typed_data
 from tests.partitions import cut, free_addresses, on_all, random_owners, together
 
@@ -382,3 +383,25 @@ def test_rows_on_a_device(plan, stores, parts, device):
     for batches, stats in on_all(parts["plain", 2], 2, work):
         assert batches == expected
         assert "neighbour lists are with the processes of a partition" in stats.sampling
+
+
+@pytest.mark.parametrize("is_tried", [False, True], ids=["without a step", "with a step"])
+def test_what_a_part_has_is_read_apart_and_its_rows_are_counted(is_tried, parts, monkeypatch, caplog):
+    advised, counted, measure = [], [], room.measure_batch
+    monkeypatch.setattr(room, "free_in_container", lambda: 100)
+    monkeypatch.setattr(room, "advise_random", lambda array: advised.append(id(array)))
+    monkeypatch.setattr(room, "measure_batch", lambda *args: counted.append(dict(args[1])) or measure(*args))
+    monkeypatch.setattr(room, "_is_said", False)
+
+    def work(graph):
+        with pytest.raises(BudgetError, match=" left: give it more memory, or take smaller batches or fanouts"):
+            make(graph, "plain", rank=graph.rank, num_ranks=2, step=(lambda batch: None) if is_tried else None)
+        tables = [graph.tables[NEIGHBORS, EDGE], graph.tables[FIELDS, NODE]]
+        return [id(array) for table in tables for array in table.arrays], sum(graph.tiers[FIELDS, NODE].row_bytes)
+
+    for arrays, row_bytes in on_all(parts["plain", 2], 2, work):
+        assert set(advised) >= set(arrays)
+        assert all(each == {NODE: row_bytes} for each in counted)
+    assert len(counted) == 2
+    (said,) = [message for message in caplog.messages if "row by row" in message]
+    assert said.endswith(": give it more memory")

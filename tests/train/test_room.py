@@ -1,16 +1,23 @@
 """Trainings in a container with little memory: what has no room is done otherwise, warned of or refused, and a run stays what it is."""
 
+import mmap
 import re
+import sys
 from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
+import penstock
 from penstock.errors import BudgetError
-from penstock.feed.fit import room
+from penstock.feed.fit import memory, room
 from penstock.feed.fit.memory import BatchBytes
-from penstock.store.process_memory import keeps_freed_memory
+from penstock.feed.fit.profile import take_profile
+from penstock.store.files import memory_of
+from penstock.store.process_memory import is_in_heap, keeps_freed_memory
 from penstock.train import Observer
+from penstock.train.learner import Learner
+from penstock.train.rows import MOMENTS, RowAdam
 from tests.train.stores import make_bare_store, make_store, make_typed_store
 from tests.train.test_run import run
 
@@ -52,27 +59,35 @@ def container(monkeypatch):
     return limit
 
 
-def seen_room(monkeypatch):
+def seen_room(monkeypatch, *, with_step=True):
+    """Returns a list of what loaders find, to come."""
     found, check = [], room.check_room
-    monkeypatch.setattr("penstock.feed.setup.make.check_room", lambda *args, **options: found.append(check(*args, **options)) or found[-1])
+
+    def seen(*args, **options):
+        one = check(*args, **options)
+        found.extend([one] * ((options["step"] is not None) == with_step))
+        return one
+
+    monkeypatch.setattr("penstock.feed.setup.make.check_room", seen)
     return found
 
 
 @pytest.mark.parametrize(
-    ("step_bytes", "tries", "is_bound"),
+    ("step_bytes", "tries"),
     [
-        (dict(kept=20 * MIB), [(0.125, "kept")], False),
-        (dict(kept=600 * MIB), [(0.125, "kept"), (1.0, "kept")], True),
-        (dict(kept=1600 * MIB, mapped=600 * MIB), [(0.125, "kept"), (1.0, "kept"), (1.0, "mapped")], True),
+        (dict(kept=20 * MIB), [(0.125, "kept")]),
+        (dict(kept=600 * MIB), [(0.125, "kept"), (1.0, "kept")]),
+        (dict(kept=1600 * MIB, mapped=600 * MIB), [(0.125, "kept"), (1.0, "kept"), (1.0, "mapped")]),
     ],
     ids=["plenty", "enough", "where freed memory is let go"],
 )
-def test_a_step_is_tried(step_bytes, tries, is_bound, store, tmp_path, container, monkeypatch, caplog):
+def test_a_step_is_tried(step_bytes, tries, store, tmp_path, container, monkeypatch, caplog):
     expected = run(tmp_path / "free", store, epochs=1)
     found, tried = seen_room(monkeypatch), container(1000 * MIB, **step_bytes)
     result = run(tmp_path / "bound", store, epochs=1)
     assert tried == tries
-    assert [bound is not None for bound in found] == [is_bound]
+    new_bytes = {1: None, 2: 600 * MIB // 4, 3: 600 * MIB}[len(tries)]  # of the next step: all of it where freed memory is let go
+    assert [each and each.bound.held_bytes for each in found] == [new_bytes and (1000 - 32) * MIB - new_bytes]
     assert result.weights_digest == expected.weights_digest
     assert not caplog.records
 
@@ -86,7 +101,7 @@ def test_fewer_batches_at_once_where_all_have_no_room(step_mib, num_threads, num
     monkeypatch.setattr(room, "measure_batch", lambda *args: of_batch)
     found = seen_room(monkeypatch)
     expected = r"^without a budget this takes about .* [MG]iB, and the container around this process has 1000.0 MiB left: "
-    refused = pytest.raises(BudgetError, match=expected + "take smaller batches or fanouts")
+    refused = pytest.raises(BudgetError, match=expected + "give it more memory, or take smaller batches or fanouts")
     with nullcontext() if num_at_once else refused:
         run(tmp_path / "run", store, epochs=1, num_workers=3)
     assert [(each.num_workers, each.max_in_flight) for each in found] == [(num_threads, num_at_once)] * bool(num_at_once)
@@ -95,6 +110,29 @@ def test_fewer_batches_at_once_where_all_have_no_room(step_mib, num_threads, num
     ahead = {925: "3", 945: "1", 985: "0"}.get(step_mib)
     assert len(said) == (ahead is not None)
     assert all(re.match(rf"{expected}batches made ahead are {ahead}, not 4, ", one) for one in said)
+
+
+@pytest.mark.parametrize(("left_mib", "num_at_once"), [(96, (3, 4)), (90, (3, 3)), (70, (1, 1)), (50, (0, 1)), (22, (0, 1)), (19, None)])
+def test_batches_of_a_loader_without_a_step_have_room(left_mib, num_at_once, store, monkeypatch, caplog):
+    def make():
+        seeds = "train" if penstock.open(store).graph().is_homogeneous else ("paper", "train")
+        return penstock.NeighborLoader(store, [4, 3], input_nodes=seeds, batch_size=8, num_workers=3, shuffle=True, seed=1)
+
+    expected = [penstock.digest(batch) for batch in make()]
+    monkeypatch.setattr(room, "free_in_container", lambda: left_mib * MIB)
+    monkeypatch.setattr(room, "anonymous_bytes", lambda: 0)
+    monkeypatch.setattr(room, "measure_step", None)
+    monkeypatch.setattr(room, "_is_said", True)
+    of_batch = BatchBytes(sample=4 * MIB, rows=6 * MIB, staging=0, num_read=0, num_edges=0)
+    monkeypatch.setattr(room, "measure_batch", lambda *args: of_batch)
+    found = seen_room(monkeypatch, with_step=False)
+    assert [penstock.digest(batch) for batch in make()] == expected  # all that they are made from has room: nothing is looked at
+    monkeypatch.setattr(room, "read_at_random", lambda plan, maker: [np.broadcast_to(np.uint8(0), 1 << 40)])
+    refused = pytest.raises(BudgetError, match=r"takes about 20\.. MiB.* 19\.0 MiB left: give it more memory, or ")
+    with nullcontext() if num_at_once else refused:
+        assert [penstock.digest(batch) for batch in make()] == expected
+    assert [each and (each.num_workers, each.max_in_flight) for each in found] == [None, num_at_once][: 1 + bool(num_at_once)]
+    assert len(caplog.records) == (num_at_once not in (None, (3, 4)))
 
 
 def test_without_a_container_nothing_is_tried(store, tmp_path, monkeypatch):
@@ -148,10 +186,38 @@ def test_rows_that_are_learnt_have_room_for_what_training_keeps_of_them(tmp_path
     expected = run(tmp_path / "free", str(store.path), epochs=3)
     monkeypatch.setattr("penstock.train.run.free_in_container", lambda: 64 * MIB)
     monkeypatch.setattr("penstock.store.budget.free_in_container", lambda: 64 * MIB)
-    with pytest.raises(BudgetError, match=r"^what training keeps of rows that are learnt .* 64\.0 MiB left: give features, "):
+    with pytest.raises(
+        BudgetError, match=r"^what training keeps of rows that are learnt .* 64\.0 MiB left: give it more memory, features, "
+    ):
         run(tmp_path / "refused", str(store.path), epochs=1)
     monkeypatch.setattr("penstock.store.budget.free_in_container", lambda: 65 * MIB)
     assert run(tmp_path / "room", str(store.path), epochs=3).weights_digest == expected.weights_digest
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says where the heap is")
+def test_learnt_rows_of_a_step_that_is_tried_leave_no_hole_in_the_heap(tmp_path, monkeypatch):
+    make, seen = RowAdam.step, []
+
+    def step(adam, gradients):
+        make(adam, gradients)
+        tensors = [adam._tables[0].weight, *(adam._kept[0][name] for name in MOMENTS)]
+        seen.append([is_in_heap(each.data_ptr()) for each in tensors])
+
+    monkeypatch.setattr("penstock.train.run.free_in_container", lambda: 1 << 40)
+    monkeypatch.setattr(room, "free_in_container", lambda: 1 << 40)
+    monkeypatch.setattr(RowAdam, "step", step)
+    run(tmp_path / "run", str(make_bare_store(tmp_path / "store").path), epochs=1, hidden=1024)
+    assert seen[0] == [False] * 3
+
+
+def test_the_first_copy_of_the_best_weights_has_the_room_of_what_was_freed(tmp_path, monkeypatch):
+    done, weights = [], Learner.weights
+    monkeypatch.setattr("penstock.train.run.give_back_freed_memory", lambda: done.append("give back"))
+    monkeypatch.setattr(Learner, "weights", lambda learner, into: done.append("again" if into else "copy") or weights(learner, into))
+    result = run(tmp_path / "run", str(make_bare_store(tmp_path / "store").path), epochs=3)
+    scores = [record.val for record in result.history]
+    num_best = sum(score > max(scores[:epoch], default=-1) for epoch, score in enumerate(scores))
+    assert done[-num_best - 1 :] == ["give back", "copy", *["again"] * (num_best - 1)]
 
 
 def test_maps_are_read_apart_where_they_do_not_fit(tmp_path, monkeypatch, caplog):
@@ -186,6 +252,25 @@ def test_a_trial_reads_apart_and_what_reads_from_disks_take_is_counted(store, tm
         run(tmp_path / "none", store, epochs=1, features="disk")
     assert len(advised) == 1
     assert all("batches made ahead" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone says what memory a process has")
+def test_a_step_takes_as_much_where_pages_of_arrays_are_dropped_meanwhile(store, tmp_path):
+    np.save(tmp_path / "x.npy", np.ones(32 * MIB, np.uint8))
+    pages = np.load(tmp_path / "x.npy", mmap_mode="r")
+
+    def step(batch):
+        memory_of(pages).madvise(mmap.MADV_DONTNEED)  # as the system does where memory is short
+        np.ones(32 * MIB, np.uint8)
+        pages.sum()
+
+    seeds = "train" if penstock.open(store).graph().is_homogeneous else ("paper", "train")
+    loader = penstock.NeighborLoader(store, [4, 3], input_nodes=seeds, batch_size=8)
+    pages.sum()
+    _, step_bytes = memory.measure_step(
+        loader.engine.maker, loader.engine.caches, take_profile(loader.engine.maker, (), 1), step, None, 1 << 40
+    )
+    assert step_bytes >= 32 * MIB
 
 
 def test_pages_of_libraries_that_are_let_go_are_no_room(store, tmp_path, container, monkeypatch):

@@ -65,11 +65,12 @@ class HugePages:
 
 
 def read_at_random(plan: Plan, maker: BatchMaker) -> list[np.ndarray]:
-    """The arrays that a loader with this plan reads as they are: topology, then fields of nodes and edges, unless a device reads them."""
+    """The arrays that a loader with this plan reads as they are: topology, then fields of nodes and edges, unless a device reads them, and
+    what its process has of a partition."""
     arrays: list[np.ndarray | None] = []
     source = maker.source
     if plan.has_plain_topology and maker.device_sampler is None:
         arrays += [array for csc in source.graph.adjacency.values() for array in (csc.indices, csc.indptr, csc.edge_ids)]
     if plan.has_plain_features and maker.delivery.device is None:
         arrays += [field.source.array for part in source.fields() for field in part if isinstance(field.source, TensorRows)]
-    return [array for array in arrays if array is not None]
+    return [array for array in (*arrays, *source.own_rows()) if array is not None]

@@ -23,6 +23,7 @@ from penstock.inference.shelves import room_for_rows
 from penstock.inference.whole_graph import weights_digest
 from penstock.records import EDGE, NODE, NodeType
 from penstock.store.budget import require_room
+from penstock.store.process_memory import letting_freed_memory_go
 from penstock.train.config import TrainConfig
 from penstock.train.data import TrainingData
 from penstock.train.inference import degrees_of
@@ -215,10 +216,13 @@ class Learner:
         """
         if self.num_bytes_to_come:
             what = "what training keeps of rows that are learnt in place of features"
-            require_room(self.num_bytes_to_come + LEAST_STEP_BYTES, what, f"give features, or a smaller {argument('hidden')}")
+            require_room(
+                self.num_bytes_to_come + LEAST_STEP_BYTES, what, f"give it more memory, features, or a smaller {argument('hidden')}"
+            )
         apart = copy.copy(self)
         apart._ranks, apart._shared, apart._whole = Ranks(), {}, {}
-        apart.model = copy.deepcopy(self.model).train()
+        with letting_freed_memory_go():  # the copy leaves no hole in the heap
+            apart.model = copy.deepcopy(self.model).train()
         apart._make_optimizers()
         return lambda batch: apart.step(0, batch, 0)
 

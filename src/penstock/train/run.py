@@ -401,6 +401,8 @@ class _Run:
         record.eval_s = time.perf_counter() - started
         if self.best["val"] is not None and (record.val is None or not record.val > self.best["val"]):
             return False
+        if not self.best["model"]:
+            give_back_freed_memory()  # of steps: learnt rows may have no room beside it for a copy
         self.best = {"epoch": record.epoch, "val": record.val, "test": record.test, "model": self.learner.weights(self.best["model"])}
         return True
 

@@ -24,6 +24,26 @@ def test_libraries_are_let_go_and_come_back():
     assert int(run.stdout) > 30e6
 
 
+ARRAYS = """
+import sys, numpy
+from penstock.store.process_memory import let_go_of_arrays, resident_bytes
+numpy.save(sys.argv[1], numpy.ones(64 << 20, numpy.uint8))
+shared, own = numpy.load(sys.argv[1], mmap_mode="r"), numpy.load(sys.argv[1], mmap_mode="c")
+own[0] = 2
+assert shared.sum() == own.sum() - 1
+before = resident_bytes()
+let_go_of_arrays()
+print(before - resident_bytes())
+assert shared.sum() == own.sum() - 1  # what was written stays
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the pages of arrays are dropped on Linux only")
+def test_mapped_arrays_are_let_go_and_come_back(tmp_path):
+    run = subprocess.run([sys.executable, "-c", ARRAYS, tmp_path / "x.npy"], capture_output=True, text=True, check=True)
+    assert int(run.stdout) >= 64e6
+
+
 HEAP = """
 import ctypes, numpy
 from penstock.store.process_memory import is_in_heap

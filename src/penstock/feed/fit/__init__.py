@@ -2,6 +2,6 @@
 
 from penstock.feed.fit.device import device_use
 from penstock.feed.fit.memory import Fitted, fit_memory
-from penstock.feed.fit.room import check_room, read_apart
+from penstock.feed.fit.room import check_room
 
-__all__ = ["Fitted", "check_room", "device_use", "fit_memory", "read_apart"]
+__all__ = ["Fitted", "check_room", "device_use", "fit_memory"]

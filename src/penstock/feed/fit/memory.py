@@ -32,6 +32,7 @@ from penstock.store.process_memory import (
     anonymous_bytes,
     give_back_freed_memory,
     keeps_freed_memory,
+    let_go_of_arrays,
     let_go_of_libraries,
     letting_freed_memory_go,
     peak_growth,
@@ -74,9 +75,10 @@ class Bound:
     held_bytes: int
 
     @classmethod
-    def below(cls, num_bytes: int, step_bytes: int) -> Bound:
-        """Return the bound that leaves room for the next step below `num_bytes` of memory."""
-        return cls(num_bytes - int(NEW_SHARE * step_bytes) - FILES_BYTES)
+    def below(cls, num_bytes: int, step_bytes: int, new_share: float = NEW_SHARE) -> Bound:
+        """Return the bound that leaves room for the next step below `num_bytes` of memory; `new_share`: the share of it that takes new
+        memory, not what is free already."""
+        return cls(num_bytes - int(new_share * step_bytes) - FILES_BYTES)
 
     def keep_within(self) -> None:
         """Call between two batches: return memory that malloc keeps to the system, if the next step might exceed the bound.
@@ -313,8 +315,10 @@ def measure_step(
     let_go_of_libraries()
     positions = maker.order.batch(0, 0, maker.batch_size)
     few = maker.make(caches, positions[:1], 0, 0)
-    step(few)  # libraries allocate once
+    with letting_freed_memory_go():  # moments of learnt rows leave no hole in the heap, which steps would fill piece by piece
+        step(few)  # libraries allocate once
     give_back_freed_memory()
+    let_go_of_arrays()
     with letting_freed_memory_go():
         fixed = peak_growth(partial(step, few))  # such as gradients of learnt rows
     margin = KEPT_MARGIN if is_kept else MARGIN
@@ -324,8 +328,10 @@ def measure_step(
     many = 0
     sizes = sorted({max(1, int(share * positions.size)) for share in shares})
     for size in told(sizes, "parts of a batch that a step was tried on:", len(sizes)):
+        batch = None  # before there is the next one
         batch = maker.make(caches, positions[:size], 0, 0)
         give_back_freed_memory()
+        let_go_of_arrays()
         num_nodes = int(batch.num_nodes)
         if many and resident_bytes() + margin * _of_whole_batch(fixed, grown, num_few, many, num_nodes) > budget:
             break  # by what is known now, it would exceed the budget

@@ -16,13 +16,24 @@ import numpy as np
 
 from penstock.errors import BudgetError, argument
 from penstock.feed.caches import Caches
-from penstock.feed.fit.memory import FILES_BYTES, PROBED_SHARES, BatchBytes, Bound, measure_batch, measure_step, reading_bytes
+from penstock.feed.fit.memory import (
+    FILES_BYTES,
+    NEW_SHARE,
+    PROBED_SHARES,
+    STEP_BYTES_PER_ROW_BYTE,
+    BatchBytes,
+    Bound,
+    measure_batch,
+    measure_step,
+    reading_bytes,
+)
 from penstock.feed.fit.profile import MIN_BATCHES, Profile, take_profile
 from penstock.feed.huge_pages import read_at_random
 from penstock.feed.maker import BatchMaker
 from penstock.feed.options import samples_ahead
+from penstock.order import GivenOrder
 from penstock.plan import Plan
-from penstock.records import NODE, NodeType
+from penstock.records import NODE
 from penstock.store.budget import format_bytes
 from penstock.store.process_memory import (
     anonymous_bytes,
@@ -113,7 +124,7 @@ def check_room(
     *,
     num_threads: int,
     max_in_flight: int,
-    step: Callable[[Any], object],
+    step: Callable[[Any], object] | None,
     num_here: int = 1,
     files: Sequence[np.ndarray] = (),
 ) -> Room | None:
@@ -123,22 +134,30 @@ def check_room(
         maker, caches: make batches to try, from maps; with memory of their own.
         reads, plan: how batches are read in the run.
         num_threads, max_in_flight: that make batches, and batches at once.
-        step: a training step on a copy of the model.
+        step: a training step on a copy of the model; None: one that takes twice the features of a batch, if it can; batches are looked at
+            where memory has no room for all that they are made from.
         num_here: processes that do so at the same time in this container: each may take its share of what is left.
         files: maps that batches read at random: where the page cache has no room for them, what follows a row is not read along.
     Returns:
         What there is room for, with fewer batches at once where all do not fit; None: there is no limit near.
     Raises:
-        BudgetError: one step on one batch takes more than is left.
+        BudgetError: one step on one batch takes more than is left; without a step, two batches.
     """
     left = free_in_container()
-    if left is None or maker.sampler.induced:
+    if left is None:
         return None
     left, held_bytes = left // num_here, anonymous_bytes()
-    read_apart(files, num_here * left)  # the first batches are read now
+    is_partitioned = maker.source.graph.is_partitioned
+    num_readers = 1 if is_partitioned else num_here  # of the same files
+    read_apart(files, num_readers * left, is_partitioned=is_partitioned)  # the first batches are read now
     tried = read_at_random(Plan(), maker)  # a trial reads maps, whatever the plan reads
-    read_apart(tried, num_here * left, is_certain=False)
-    profile, row_bytes = take_profile(maker, (), MIN_BATCHES), Counter[NodeType]()
+    most_at_once = max_in_flight + 1 + STEP_BYTES_PER_ROW_BYTE
+    is_small = step is None and most_at_once * sum(file.nbytes for file in tried) <= left
+    if maker.sampler.induced or is_small or (step is None and isinstance(maker.order, GivenOrder)):
+        return None
+    read_apart(tried, num_readers * left, is_certain=False)
+    profile = take_profile(maker, (), 1 if step is None else MIN_BATCHES)
+    row_bytes = Counter({t: table.row_bytes for t, table in caches.of_nodes.items()})
     for one in maker.source.fields()[0]:
         row_bytes[one.key if isinstance(one.key, str) else NODE] += one.source.row_bytes
     needs = _Needs(
@@ -147,18 +166,21 @@ def check_room(
     )  # fmt: skip
     let_go_of_libraries()  # as each trial does: their pages are no room for a step
     most = resident_bytes_outside(".npy") + left
-    budget = f"give {argument('host_memory')}, or " if num_here > 1 else ""
-    advice = f"{budget}take smaller batches or fanouts"
+    first = argument("host_memory") if num_here > 1 and not is_partitioned else "it more memory"
+    advice = f"give {first}, or take smaller batches or fanouts"
 
     def try_step(shares: Sequence[float]) -> tuple[int, int]:
-        _, step_bytes = measure_step(maker, caches, profile, step, None, most, shares)
+        if step is None:
+            step_bytes = int(STEP_BYTES_PER_ROW_BYTE * needs.batch.rows)
+        else:
+            _, step_bytes = measure_step(maker, caches, profile, step, None, most, shares)
         return step_bytes, needs.total(step_bytes, max_in_flight)
 
     if needs.total(0, 0) > (spare := left - max(0, anonymous_bytes() - held_bytes)):
         raise needs.said(needs.total(0, 0), max(0, spare), advice)
     step_bytes, num_bytes = try_step(FIRST_SHARES)
     left -= min(left, max(0, anonymous_bytes() - held_bytes))  # what a first step leaves for good, such as Adam's moments of learnt rows
-    read_apart(tried, num_here * (left - num_bytes), is_certain=False)
+    read_apart(tried, num_readers * (left - num_bytes), is_certain=False)
     if PLENTY * num_bytes < left:
         return None
     is_near = num_here > 1 and num_bytes > left  # where several processes try more at once, all are killed
@@ -169,18 +191,22 @@ def check_room(
     if is_near and needs.total(step_bytes, 0) <= left:
         step_bytes, num_bytes = try_step(ALL_SHARES)
     at_once = needs.at_once(step_bytes, left)
-    if needs.total(step_bytes, at_once) > left:
-        raise needs.said(needs.total(step_bytes, 0), left, advice)
+    certain_bytes = needs.batch.sample + needs.batch.rows if step is None else step_bytes  # a loop holds a batch until it has the next
+    if needs.total(certain_bytes, at_once) > left:
+        raise needs.said(needs.total(certain_bytes, 0), left, advice)
     if at_once < max_in_flight:
         slower = f"batches made ahead are {at_once}, not {max_in_flight}, which takes longer"
         logger.warning(needs.said(num_bytes + FILES_BYTES, left, slower))
-    read_apart(files, num_here * (left - needs.total(step_bytes, at_once)))  # of which more is known now
-    return Room(Bound.below(anonymous_bytes() + left, step_bytes), needs.threads(at_once), max(1, at_once))
+    known = num_readers * (left - needs.total(step_bytes, at_once))
+    read_apart(files, known, is_partitioned=is_partitioned)  # of which more is known now
+    new_share = NEW_SHARE if keeps_freed_memory() else 1.0  # else little of a step is free for the next, if much of other sizes
+    return Room(Bound.below(anonymous_bytes() + left, step_bytes, new_share), needs.threads(at_once), max(1, at_once))
 
 
-def read_apart(files: Sequence[np.ndarray], left: int, *, is_certain: bool = True) -> None:
+def read_apart(files: Sequence[np.ndarray], left: int, *, is_certain: bool = True, is_partitioned: bool = False) -> None:
     """Where the page cache has no room for maps that are read at random, what follows a row is not read along: each row would bring
-    megabytes, and drop what the next one needs. It takes long all the same: what is certain is said, once in a process."""
+    megabytes, and drop what the next one needs. It takes long all the same: what is certain is said, once in a process.
+    `is_partitioned`: they are of a part, for which there are no budgets."""
     global _is_said
     maps = [file for file in files if is_map(file)]
     num_bytes = sum(file.nbytes for file in maps)
@@ -191,5 +217,6 @@ def read_apart(files: Sequence[np.ndarray], left: int, *, is_certain: bool = Tru
     if is_certain and not _is_said:
         _is_said = True
         room = f"the page cache has {format_bytes(max(0, left))} in the container around this process"
-        advice = f"give {argument('host_memory')}, a little less than the limit, and many rows are read at once"
+        budget = f"{argument('host_memory')}, a little less than the limit, and many rows are read at once"
+        advice = f"give {'it more memory' if is_partitioned else budget}"
         logger.warning(BudgetError(f"batches read files of {format_bytes(num_bytes)} row by row, for which {room}: {advice}"))

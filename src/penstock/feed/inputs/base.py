@@ -168,6 +168,10 @@ class Input(ABC):
     def fields(self) -> tuple[list[Field], list[Field]]:
         """Return (node fields, edge fields); read again at every epoch, so that the user may exchange features in between."""
 
+    def own_rows(self) -> list[np.ndarray]:
+        """Of a partition: the arrays that rows and lists of this process's part are read from, for others too."""
+        return []
+
     @abstractmethod
     def new_batch(self) -> Data | HeteroData:
         """Return a batch with everything that is neither per node nor per edge."""

@@ -51,6 +51,11 @@ class PartsInput(ArrayInput):
                 found[key] = TieredTable(self.parts.tiers[what, key], kinds)
         return found
 
+    def own_rows(self) -> list[np.ndarray]:
+        """Lists, and those fields that batches have."""
+        keys = [*((NEIGHBORS, e) for e in self.graph.adjacency), *((FIELDS, key) for key in self.tables())]
+        return [array for key in keys for array in self.parts.tables[key].arrays]
+
     def all_links(self, edge_type: EdgeType) -> tuple[Ends, Elements | None]:
         """All edges in CSC order; for each batch, ends and numbers of its links are read from their owners."""
         csc = self.graph.adjacency[edge_type]

@@ -17,7 +17,7 @@ from penstock.feed.arguments import Choose, check_walked, choose_order
 from penstock.feed.caches import Caches
 from penstock.feed.engine import Engine
 from penstock.feed.fields import states_of
-from penstock.feed.fit import Fitted, check_room, device_use, fit_memory, read_apart
+from penstock.feed.fit import Fitted, check_room, device_use, fit_memory
 from penstock.feed.fit.memory import Bound
 from penstock.feed.huge_pages import HugePages, read_at_random
 from penstock.feed.inputs import Input
@@ -32,7 +32,7 @@ from penstock.feed.verify import PlainMaker
 from penstock.gather import Seat, ShardedCache, ShardGroup, TieredTable, open_shards
 from penstock.order import Order
 from penstock.plan import Plan
-from penstock.store.process_memory import free_in_container, give_back_freed_memory, processes_here
+from penstock.store.process_memory import give_back_freed_memory, processes_here
 from penstock.threads import Threads
 
 
@@ -193,17 +193,14 @@ def _fit_to_memory(
 ) -> tuple[LoaderOptions, Bound | None]:
     """Settle how many threads and batches in flight there are. Returns (the options, what keeps the process within its memory or None).
 
-    A plan's budget has settled both. Without one, in a container, `step` is tried on batches of `plain_maker`, to see that both fit.
+    A plan's budget has settled both. Without one, in a container, batches of `plain_maker` are looked at, and `step` is tried on them, to
+    see that both fit.
     """
     if caches.fitted is not None:
         settled = {"num_workers": caches.fitted.num_workers, "max_in_flight": caches.fitted.max_in_flight}
         return dataclasses.replace(options, **settled), caches.fitted.bound
     options = dataclasses.replace(options, max_in_flight=options.under_way(is_read_ahead=plan.is_read_ahead))
     if maker.delivery.device is not None:
-        return options, None
-    if step is None:
-        if (left := free_in_container()) is not None:
-            read_apart(read_at_random(plan, maker), left)
         return options, None
     tried = dataclasses.replace(plain_maker.maker, transform=maker.transform)
     room = check_room(

@@ -255,9 +255,12 @@ def test_more_than_a_container_has(store, capfd, monkeypatch):
     for module in ("penstock.train.run", "penstock.feed.fit.room"):
         monkeypatch.setattr(f"{module}.free_in_container", lambda: 1000)
     monkeypatch.setattr("penstock.feed.fit.room.anonymous_bytes", lambda: 0)
-    assert "has 1000 B left: take smaller batches or fanouts" in train("--features", "given")
+    assert "has 1000 B left: give it more memory, or take smaller batches or fanouts" in train("--features", "given")
     monkeypatch.setattr("penstock.train.learner.Learner.num_bytes_to_come", 1001)
-    assert "in place of features takes 64.0 MiB, and the container around this process has 1000 B left: give features, or" in train()
+    assert (
+        "in place of features takes 64.0 MiB, and the container around this process has 1000 B left: give it more memory, features, or"
+        in train()
+    )
     monkeypatch.undo()
     left = iter([1 << 40])
     monkeypatch.setattr(budget, "free_in_container", lambda: next(left, 0))
