@@ -127,5 +127,5 @@ def test_what_cannot_be_verified():
     with pytest.raises(UsageError, match="none was: iterate over the loader first"):
         loader.verify(Data())
     given = penstock.NeighborLoader(homogeneous_data(), [2], batch_size=50, sampler=SequentialSampler(range(300)))
-    with pytest.raises(UsageError, match="a batch of a sampler is not verified"):
+    with pytest.raises(UsageError, match="batch of your own sampler again"):
         given.verify(next(iter(given)))

@@ -136,7 +136,8 @@ def _reverses(graph: Graph, edge_type: EdgeType) -> list[EdgeType]:
     others = [e for e in graph.adjacency if (e[0], e[2]) == (target, source)]
     if others and not named:
         raise UsageError(
-            f"exclude_links='reverse': {others} may hold the reverses of {edge_type}: give the edge types to leave links out of, or 'self'"
+            f"exclude_links='reverse': any of {others} may hold the reverses of {edge_type}: give the edge types to leave links out of, or "
+            "'self'"
         )
     return named
 

@@ -430,7 +430,7 @@ def test_verify():
     second.x[2] = 7
     assert "differs in 1 of" in refused(MismatchError, loader.verify, second)
     given = NeighborLoader(data, [2], sampler=[1, 2])
-    assert "of a sampler is not verified" in refused(UsageError, given.verify, next(iter(given)))
+    assert "batch of your own sampler again" in refused(UsageError, given.verify, next(iter(given)))
 
 
 def test_walks():
@@ -456,7 +456,7 @@ def test_walks():
     assert "SamplerOutput" in load(NotSupportedError, transform_sampler_output=lambda output: output)
     assert "leave out weight_attr" in load(NotSupportedError, weight_attr="edge_weight")
     assert "leave out weight_attr" in load(NotSupportedError, time_attr="age")
-    assert "leave out pad" in load(NotSupportedError, pad=True)
+    assert "pad does not go with walks" in load(NotSupportedError, pad=True)
     assert "walks or layers take the policy presample" in load(NotSupportedError, plan=penstock.Plan(policy="inclusion", cache="10%"))
     by, writes, prints = ("paper", "by", "author"), ("author", "writes", "paper"), ("venue", "prints", "paper")
     assert "need a path" in load(data=typed, input_nodes="paper")
@@ -543,7 +543,7 @@ def test_devices(store, monkeypatch):
     assert "'mps'" in load(device="mps")
     assert "give device='cuda'" in load(plan=penstock.Plan(device_policy="fifo"))
     shared = make_plan("ducati", host_memory="4GiB")
-    assert "divides memory of the device" in refused(NotSupportedError, NeighborLoader, store, [2], "train", plan=shared, device="cuda")
+    assert "divides device memory" in refused(NotSupportedError, NeighborLoader, store, [2], "train", plan=shared, device="cuda")
     small = make_plan("gnnlab", host_memory="64MiB")
     assert "in memory (features='disk')" in refused(BudgetError, NeighborLoader, store, [2], "train", plan=small, device="cuda")
     both = penstock.Plan(policy="fifo", cache="9 rows", device_policy="fifo", device_cache="9 rows")
