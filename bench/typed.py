@@ -110,6 +110,7 @@ def measure(make: Callable[[], tuple[HeteroData, str, list[int]]], kinds: Iterab
     common = {"input_nodes": (target, torch.arange(NUM_SEEDS)), "batch_size": BATCH_SIZE, "shuffle": True}
     loaders, _ = make_loaders("NeighborLoader", data, fanouts, {"features": {}}, {}, **common)
     rates = in_turns(loaders, lambda batch: batch[target].batch_size, **how)
+    print("measured: loaders", flush=True)
     found = {"features": {"seeds_per_s": {name: spread(each) for name, each in rates.items()}, "over_pyg": over_pyg(rates)}}
     for kind in kinds:
         steps = {"trimmed": Steps(loaders["features"], penstock.trim(Model(kind, data, target, by_hand=False)))}
@@ -118,6 +119,7 @@ def measure(make: Callable[[], tuple[HeteroData, str, list[int]]], kinds: Iterab
                 steps[f"{PYG}{name}{behind}"] = Steps(loaders[f"{PYG}features{behind}"], Model(kind, data, target, by_hand=by_hand))
         rates = in_turns(steps, lambda batch: batch[target].batch_size, **how)
         others = {name: over(rates, "trimmed", name) for name in rates if name != "trimmed"}
+        print(f"measured: {kind}", flush=True)
         found[f"step of {kind}"] = {"seeds_per_s": {name: spread(each) for name, each in rates.items()}, "over_pyg": others}
     return found
 
