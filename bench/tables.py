@@ -233,10 +233,10 @@ def typed_section(typed: dict[str, Any]) -> list[str]:
             for kind, said in kinds.items():
                 rates, ratios = values["seeds_per_s"], values["over_pyg"]
                 ours = rates["features" if part == "features" else "trimmed"]
-                peers = [name for name in (f"{PYG}{kind}", f"{PYG}{kind}{PROCESSES}") if name in rates]
-                cells = [f"{rate(rates[name])}: {ratios[name]['median']:.3g}x" for name in peers]
-                what = said if part == "features" else f"{part}, {said}"
-                rows.append([graph, what, rate(ours), *(cells or ["-", "-"])])
+                peers = (f"{PYG}{kind}", f"{PYG}{kind}{PROCESSES}")
+                cells = [f"{rate(rates[name])}: {ratios[name]['median']:.3g}x" if name in rates else "-" for name in peers]
+                if part == "features" or cells[0] != "-":
+                    rows.append([graph, said if part == "features" else f"{part}, {said}", rate(ours), *cells])
     head = ["graph", "what", "Penstock, 2 threads", "PyG", "PyG, 2 workers"]
     return [
         "## Typed graphs",
