@@ -129,7 +129,7 @@ def _check(conv: Any, also: Collection[type]) -> None:
             f"{name} is not known to give a node's row from its in-neighbours' rows alone; if it does, whatever their degrees, say so: "
             f"penstock.trim(model, also=[{name}])"
         )
-    if "forward" in vars(conv) and not isinstance(conv.forward, _Trimmed):
+    if "forward" in vars(conv) and not isinstance(conv.forward, _TrimmedLayer):
         raise NotSupportedError(f"the forward of {name} was replaced: trim the model before")
     if conv.flow != "source_to_target":
         raise NotSupportedError(f"{name} sends along edges from target to source, and batches have the neighbours that send to their seeds")
@@ -197,7 +197,7 @@ class _Explaining(_Forward):
 
 
 @dataclass(eq=False)
-class _Trimmed(_Forward):
+class _TrimmedLayer(_Forward):
     """Replaces a layer's `forward`."""
 
     conv: Any
@@ -209,15 +209,28 @@ class _Trimmed(_Forward):
         conv, of_class = kwargs.pop(_PART, self.conv), self.kind.forward
         if torch._C._get_tracing_state() is not None:  # by torch.jit: for any edges
             return of_class(conv, *args, **kwargs)
-        more = _bound(self.signature, args, kwargs)
-        x, edge_index = more.pop("x"), more.pop("edge_index")
+        out = None if conv.explain else self._trimmed(conv, _bound(self.signature, args, kwargs))
+        if out is not None:
+            return out
+        if conv.training:
+            self.talk.of_whole()
+        return of_class(conv, *args, **kwargs)
+
+    def _trimmed(self, conv: Any, more: dict[str, Any]) -> Any:
+        """What the layer gives of the rows that count, given the arguments `more`; None for edges that no loader made."""
+        raise NotImplementedError
+
+
+class _Trimmed(_TrimmedLayer):
+    """Of a layer that takes rows and edges."""
+
+    def _trimmed(self, conv: Any, more: dict[str, Any]) -> Any:
+        of_class, x, edge_index = self.kind.forward, more.pop("x"), more.pop("edge_index")
         rows = x if isinstance(x, (tuple, list)) else (x, x)
-        is_seen = isinstance(edge_index, Tensor) and all(isinstance(each, Tensor) for each in rows) and not conv.explain
+        is_seen = isinstance(edge_index, Tensor) and all(isinstance(each, Tensor) for each in rows)
         hops = hops_of(edge_index, len(rows[0]), len(rows[1])) if is_seen else None
         if hops is None:
-            if conv.training:
-                self.talk.of_whole()
-            return of_class(conv, *args, **kwargs)
+            return None
         if more.pop("return_attention_weights", None) is not None:
             raise UsageError("return_attention_weights: a trimmed layer has those of some edges only; take them from a model without trim")
         more.pop("size", None)
@@ -242,32 +255,20 @@ class _Trimmed(_Forward):
         return of_class(conv, pair, layer.edge_index, **more)
 
 
-@dataclass(eq=False)
-class _TrimmedOfTypes(_Forward):
-    """Replaces the `forward` of a layer that takes rows and edges of all types."""
+class _TrimmedOfTypes(_TrimmedLayer):
+    """Of a layer that takes rows and edges of all types."""
 
-    conv: Any
-    kind: type[pyg.MessagePassing]
-    signature: Signature
-    talk: _Talk
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        conv, of_class = kwargs.pop(_PART, self.conv), self.kind.forward
-        if torch._C._get_tracing_state() is not None:
-            return of_class(conv, *args, **kwargs)
-        more = _bound(self.signature, args, kwargs)
+    def _trimmed(self, conv: Any, more: dict[str, Any]) -> Any:
         x, edges = more.pop("x_dict"), more.pop("edge_index_dict")
-        is_seen = not conv.explain and all(isinstance(each, Tensor) for each in (*x.values(), *edges.values()))
+        is_seen = all(isinstance(each, Tensor) for each in (*x.values(), *edges.values()))
         layers = self._layers(x, edges) if is_seen else None
         if layers is None:
-            if conv.training:
-                self.talk.of_whole()
-            return of_class(conv, *args, **kwargs)
+            return None
         num_dst = {t: len(rows) for t, rows in x.items()} | {e[2]: layer.num_dst for e, layer in layers.items()}
         edges = {e: layer.edge_index for e, layer in layers.items()}
         if self.kind is pyg.HGTConv and _sends_sums(conv) and not _has_hooks(*conv.children(), *conv.kqv_lin.lins.values()):
             return typed_attention(conv, x, edges, num_dst)
-        return {t: rows if rows is None else rows[: num_dst[t]] for t, rows in of_class(conv, x, edges, **more).items()}
+        return {t: rows if rows is None else rows[: num_dst[t]] for t, rows in self.kind.forward(conv, x, edges, **more).items()}
 
     def _layers(self, x: Mapping[NodeType, Tensor], edges: Mapping[EdgeType, Tensor]) -> dict[EdgeType, Layer] | None:
         """What is needed of each type of edges; None where no loader made them."""
