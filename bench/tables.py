@@ -244,9 +244,8 @@ def typed_section(typed: dict[str, Any]) -> list[str]:
         *fold(
             f"`{typed['command']}`, {machine(typed)}. Seeds a second, medians, least and most in brackets; then how many times as fast "
             "Penstock is. academic: 400k papers, 600k authors, 5k institutions and 30k fields, 25M edges of eight types, fanouts 10, 10, "
-            "128 features. 100-relations: 200k entities, 4M edges of 100 types, one neighbour of each, twice, 64 features. Models of two "
-            "layers and width 64: a SAGEConv for each edge type, summed (`HeteroConv`), and HGT with four heads; Penstock's are the same "
-            "behind `penstock.trim`."
+            "128 features. Models of two layers and width 64: a SAGEConv for each edge type, summed (`HeteroConv`), and HGT with four "
+            "heads; Penstock's are the same behind `penstock.trim`."
         ),
         "",
         *table(head, rows),

@@ -1,6 +1,6 @@
 """Typed graphs: loaders in turns, and steps of a heterogeneous model in turns; PyG's too, where pyg-lib is there.
 
-    python -m bench.typed [GRAPH ...]      GRAPH: academic, 10-relations, 100-relations, ...; default: the first and the last of these
+    python -m bench.typed [GRAPH ...]      GRAPH: academic (the default), 10-relations, 100-relations, ...
 
 academic: 400k papers, 600k authors, 5k institutions, 30k fields; 12.7M edges of 4 types, and their reverses; fanouts 10, 10; 128 wide.
 R-relations: 200k entities, 4M edges of R types, as of a knowledge graph; one neighbour of each type, twice; 64 wide.
@@ -128,8 +128,8 @@ def measure(make: Callable[[], tuple[HeteroData, str, list[int]]], kinds: Iterab
 
 def main() -> None:
     """Measure and write the result."""
-    values = begin("python -m bench.typed")
-    for name in sys.argv[1:] or ["academic", "100-relations"]:
+    values = begin(" ".join(["python -m bench.typed", *sys.argv[1:]]))
+    for name in sys.argv[1:] or ["academic"]:
         if name != "academic" and not name.removesuffix("-relations").isdecimal():
             sys.exit(__doc__)
         if name == "academic":
