@@ -279,8 +279,8 @@ def test_control_c_between_two_epochs(moment, usual_handlers, store, tmp_path, m
     usual = getattr(_Run, moment)
 
     def interrupted(self, *arguments):
-        calls.append(self.record.epoch)
-        if calls.count(1) == 1 and self.record.epoch == 1:
+        calls.append(self.history.record.epoch)
+        if calls.count(1) == 1 and self.history.record.epoch == 1:
             os.kill(os.getpid(), signal.SIGINT)
         return usual(self, *arguments)
 

@@ -48,8 +48,9 @@ from penstock.train.data import TrainingData, read_training_data
 from penstock.train.description import describe_data, describe_run
 from penstock.train.evaluation import Evaluation
 from penstock.train.folder import interrupts_wait, lock_folder, write_json
+from penstock.train.history import Best, History
 from penstock.train.learner import Learner, Outcome
-from penstock.train.observer import EpochRecord, Observer, Result
+from penstock.train.observer import Observer, Result
 from penstock.train.parts import PartsStore, joined
 from penstock.train.predictions import predictions_file, write_predictions
 from penstock.train.ranks import SAVE, STOP, Ranks
@@ -180,10 +181,8 @@ class _Run:
         self.data = read_training_data(store, config)
         self.learner = Learner(config, self.data, device, ranks)
         self.evaluation = Evaluation(config, self.plan, self.learner, ranks, folder, observer.evaluating)
-        self.history: list[EpochRecord] = []
-        self.record = EpochRecord(0)
+        self.history = History()
         self._under_way: deque[Outcome] = deque()
-        self.best: dict[str, Any] = {"epoch": -1, "val": None, "test": None, "model": {}}
 
     def _make_loader(self) -> NeighborLoader:
         config, device = self.config, self.learner.device
@@ -265,15 +264,15 @@ class _Run:
         return is_new, before
 
     def _train(self) -> None:
-        while self.record.epoch < self.config.epochs and not self._is_over():
-            if self.record.num_batches < self._num_steps:  # else the checkpoint stood between the last batch and the evaluation
+        while not self._is_over():
+            record = self.history.record
+            if record.num_batches < self._num_steps:  # else the checkpoint stood between the last batch and the evaluation
                 self._train_epoch()
             self._check_store()
             is_best = self._evaluate() if self._is_due() else False
             self._check_bytes()
-            self.history.append(self.record)
-            self.observer.epoch_done(self.record, is_best)
-            self.record = EpochRecord(self.record.epoch + 1)
+            self.history.end_epoch()
+            self.observer.epoch_done(record, is_best)
             self._save()
 
     def describe(self) -> dict[str, Any]:
@@ -288,10 +287,9 @@ class _Run:
 
     def _train_epoch(self) -> None:
         self.learner.model.train()
-        record, saved_at, started = self.record, time.monotonic(), time.perf_counter()
+        record, saved_at, started = self.history.record, time.monotonic(), time.perf_counter()
         before = self.loader.stats().as_dict()
         seconds_before = record.train_s
-        assert len(self.history) == record.epoch, "history and record disagree"
         with interrupts_wait() as interrupted:
 
             def wishes() -> int:
@@ -327,9 +325,10 @@ class _Run:
 
     def _verify(self, batch: Any) -> None:
         """Verify every `config.verify`-th batch; raises MismatchError."""
-        if batch is not None and self.config.verify and self.record.num_batches % self.config.verify == 0:
+        record = self.history.record
+        if batch is not None and self.config.verify and record.num_batches % self.config.verify == 0:
             self.loader.verify(batch)
-            self.record.num_verified += 1
+            record.num_verified += 1
 
     def _check_bytes(self) -> None:
         """Raise if a file of the store was written to: what was trained since the last checkpoint is not to be trusted, nor saved."""
@@ -358,7 +357,7 @@ class _Run:
 
     def _step(self, batch: Any, wishes: int) -> int:
         """Take a step. Returns the wishes (`STOP`, `SAVE`) of the earlier steps that are over; all processes look at the same ones."""
-        self._under_way.append(self.learner.step(self.record.num_batches, batch, wishes))
+        self._under_way.append(self.learner.step(self.history.record.num_batches, batch, wishes))
         asked = 0
         while len(self._under_way) > self.learner.steps_ahead:
             asked |= self._look_at(self._under_way.popleft())
@@ -373,52 +372,49 @@ class _Run:
         num_seeds, value, wishes = outcome.wait()
         if not math.isfinite(value):
             raise DivergedError(
-                f"the loss is {value} at epoch {self.record.epoch + 1}, batch {outcome.batch}: lower "
+                f"the loss is {value} at epoch {self.history.record.epoch + 1}, batch {outcome.batch}: lower "
                 f"{argument('lr')} ({self.config.lr:g}), or look for extreme features; the last checkpoint is kept"
             )
         num_own = len(outcome.labels)
         score = self.data.task.score(outcome.logits.numpy(), outcome.labels.numpy()) if num_own else math.nan
-        self.record.count_step(value, num_seeds, score, num_own)
+        self.history.record.count_step(value, num_seeds, score, num_own)
         return wishes
 
     def _count_feed(self, before: dict[str, Any]) -> dict[str, Any]:
         """Add to the record what the loader counted since `before`, and return its counts now."""
         after = self.loader.stats().as_dict()
-        self.record.count_feed(before, after)
+        self.history.record.count_feed(before, after)
         return after
 
     def _is_due(self) -> bool:
         """Whether val and test are to be computed after this epoch."""
-        number, parts = self.record.epoch + 1, self.data.parts
+        number, parts = self.history.record.epoch + 1, self.data.parts
         is_due = number % self.config.eval_every == 0 or number == self.config.epochs
         return is_due and bool(parts["val"].size or parts["test"].size)
 
     def _evaluate(self) -> bool:
         """Compute val and test. Returns whether this is the best epoch so far."""
-        record, started = self.record, time.perf_counter()
+        history, record, started = self.history, self.history.record, time.perf_counter()
         self._save()  # an evaluation over all neighbours may take longer than the epoch did
         record.val, record.test = self.evaluation.scores(self.loader)
         record.eval_s = time.perf_counter() - started
-        if self.best["val"] is not None and (record.val is None or not record.val > self.best["val"]):
+        if not history.is_improved():
             return False
-        if not self.best["model"]:
+        if not history.best.model:
             give_back_freed_memory()  # of steps: learnt rows may have no room beside it for a copy
-        self.best = {"epoch": record.epoch, "val": record.val, "test": record.test, "model": self.learner.weights(self.best["model"])}
+        history.best = Best(record.epoch, record.val, record.test, self.learner.weights(history.best.model))
         return True
 
     def predict(self) -> np.ndarray:
         """Return the class of every node of the target type, see `Task.decide`, by the weights that were best by val, or else the last."""
-        if self.best["model"]:
-            self.learner.model.load_state_dict(self.best["model"])
+        if self.history.best.model:
+            self.learner.model.load_state_dict(self.history.best.model)
         data = self.data
         return self.evaluation.rows(self.loader, np.arange(data.graph.num_nodes[data.target]), finish=data.task.decide)
 
     def _is_over(self) -> bool:
-        """Whether early stopping ends the run."""
-        if not self.config.patience or self.best["epoch"] < 0:
-            return False
-        evaluated = [record for record in self.history if record.val is not None and record.epoch > self.best["epoch"]]
-        return len(evaluated) >= self.config.patience
+        """Whether the run has come to its end, or early stopping ends it."""
+        return self.history.is_over(self.config.epochs, self.config.patience)
 
     def _state(self) -> dict[str, Any]:
         loaders, (random, *others) = zip(*self.ranks.gather((self.loader.state_dict(), self.learner.random_state())), strict=True)
@@ -433,9 +429,7 @@ class _Run:
             "store": self.store.digest,
             "cut_from": self.store.cut_from if isinstance(self.store, PartsStore) else None,
             "loader": loaders[0],  # no process has had more batches than the first
-            "record": self.record.as_dict(),
-            "history": [record.as_dict() for record in self.history],
-            "best": self.best,
+            **self.history.as_state(),
             "is_sampled_evaluation": self.evaluation.is_sampled,
         }
         return self.learner.collect(state, self.folder)
@@ -444,12 +438,7 @@ class _Run:
         with interrupts_wait():
             state = self._state()
             self.ranks.from_first(lambda: checkpoint.save(self.folder / CHECKPOINT, state))
-            self._saved = self._position()
-
-    def _position(self) -> str:
-        if self.record.epoch >= self.config.epochs:
-            return f"the end, after {self.config.epochs} epoch{'s' * (self.config.epochs != 1)}"
-        return f"epoch {self.record.epoch + 1}, batch {self.record.num_batches}"
+            self._saved = self.history.position(self.config.epochs)
 
     def _restore(self) -> None:
         path = self.folder / CHECKPOINT
@@ -465,7 +454,7 @@ class _Run:
                 self._take(state)
 
         self.ranks.agree(take)
-        self._saved = self._position()
+        self._saved = self.history.position(self.config.epochs)
         self.observer.note(f"resumed at {self._saved}")
 
     def _take(self, state: dict[str, Any]) -> None:
@@ -473,33 +462,30 @@ class _Run:
         self.learner.restore(state if not 0 < self.ranks.place <= len(others) else state | others[self.ranks.place - 1])
         if self.ranks.num_ranks == 1 + len(others):  # else nothing more is trained
             self.loader.load_state_dict(state["loader"])
-        self.history = [EpochRecord.from_dict(values) for values in state["history"]]
-        self.record, best = EpochRecord.from_dict(state["record"]), state["best"]
-        if [record.epoch for record in (*self.history, self.record)] != list(range(len(self.history) + 1)):
-            raise ValueError("its epochs do not follow each other")
-        self.learner.check_weights(best["model"])
+        self.history = History.from_state(state)
+        self.learner.check_weights(self.history.best.model)
         self.evaluation.is_sampled = bool(state.get("is_sampled_evaluation", self.evaluation.is_sampled))
-        self.best = {"epoch": int(best["epoch"]), **{part: _score(best[part]) for part in ("val", "test")}, "model": dict(best["model"])}
-        if self.ranks.num_ranks != 1 + len(others) and self.record.epoch < self.config.epochs and not self._is_over():
+        if self.ranks.num_ranks != 1 + len(others) and not self._is_over():
             raise StateError(
                 f"{self.folder} is trained by {1 + len(others)} process{'es' * bool(others)}, not by {self.ranks.num_ranks}: a step is "
                 f"over a batch of each; start as many, or take a new {argument('out')}"
             )
 
     def _result(self) -> Result:
-        if not self.history:
+        records, best = self.history.epochs, self.history.best
+        if not records:
             raise MissingFieldError(f"{self.folder}: no epoch was trained")
-        trained_s = sum(record.train_s for record in self.history)
+        trained_s = sum(record.train_s for record in records)
         return Result(
             metric=self.data.task.metric,
-            val=self.best["val"],
-            test=self.best["test"],
-            best_epoch=self.best["epoch"] if self.best["epoch"] >= 0 else None,
-            epochs=len(self.history),
-            seeds_per_s=sum(record.num_seeds for record in self.history) / max(trained_s, 1e-9),
+            val=best.val,
+            test=best.test,
+            best_epoch=best.epoch if best.epoch >= 0 else None,
+            epochs=len(records),
+            seeds_per_s=sum(record.num_seeds for record in records) / max(trained_s, 1e-9),
             peak_memory_bytes=peak_resident_bytes(),
             weights_digest=self.learner.digest(self.folder),
-            history=self.history,
+            history=records,
             description=self.describe(),
             timeline=self.loader.timeline(),
         )
@@ -509,7 +495,3 @@ class _Loader(NeighborLoader):
     """The loader of a process that takes part in steps for which only other processes have a batch."""
 
     _ranks_wait = False
-
-
-def _score(value: Any) -> float | None:
-    return None if value is None else float(value)
