@@ -16,6 +16,8 @@ from penstock.kernels import _triton
 from penstock.train import trimming
 from tests.train.trimming_cases import CASES, WIDTH, Model, assert_alike, hops, make_batch, make_data, of_edges, results
 
+ATTENTION = ["gat", "gatv2", "transformer, plain"]
+
 
 @pytest.mark.parametrize("case", CASES)
 def test_rows_and_gradients_are_those_of_the_whole_batch(case):
@@ -31,7 +33,7 @@ def test_rows_and_gradients_are_those_of_the_whole_batch(case):
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # which dynamo looks at
-@pytest.mark.parametrize("case", ["sage", "gcn, weights", "gat"])
+@pytest.mark.parametrize("case", ["sage", "gcn, weights", *ATTENTION])
 def test_under_torch_compile(case):
     make, names = CASES[case]
     model = Model(make).double()
@@ -48,7 +50,7 @@ def test_every_layer_that_is_known_is_tried():
     assert {type(make()) for make, _ in CASES.values()} == set(trimming.KNOWN) - {pyg.HGTConv}  # which takes rows of all types
 
 
-@pytest.mark.parametrize("case", ["sage", "graph, weights", "gcn, weights", "gat"])
+@pytest.mark.parametrize("case", ["sage", "graph, weights", "gcn, weights", *ATTENTION])
 @pytest.mark.parametrize(
     ("num_neighbors", "num_layers"), [([-1, -1], 2), ([3, 2, 2], 2), ([5], 1), ([2] * 6, 6)], ids=["all", "more hops", "one", "six"]
 )
@@ -99,7 +101,7 @@ def test_batches_of_all_kinds(options):
 
 
 @pytest.mark.filterwarnings("ignore:The usage of .scatter:UserWarning")  # of PyG, on a device
-@pytest.mark.parametrize("case", ["sage", "sage, max", "graph, weights", "gin", "gcn", "gcn, weights", "gat"])
+@pytest.mark.parametrize("case", ["sage", "sage, max", "graph, weights", "gin", "gcn", "gcn, weights", *ATTENTION])
 @pytest.mark.parametrize("is_moved", [False, True])
 def test_on_a_device(case, is_moved, device):
     """Batches that come there, or are moved there, are computed as on the CPU, and their gradients."""
@@ -262,7 +264,7 @@ def test_half_precision_by_autocast():
         torch.testing.assert_close(penstock.trim(model)(batch.x, batch.edge_index).float(), whole, rtol=0.1, atol=0.1)
 
 
-@pytest.mark.parametrize("case", ["sage", "gat", "gcn"])
+@pytest.mark.parametrize("case", ["sage", "gcn", *ATTENTION])
 def test_what_is_computed_is_what_is_read(case, monkeypatch):
     """The rows that layers give are the nodes known a hop before, last hop first; sums go over the edges of these hops, where there is
     one by a product of matrices; and nothing is wrapped twice."""
@@ -271,15 +273,17 @@ def test_what_is_computed_is_what_is_read(case, monkeypatch):
     forwards = [conv.forward for conv in penstock.trim(model).convs]
     for conv in penstock.trim(model).convs:
         conv.register_forward_hook(lambda _, __, rows: given.append(len(rows)))
-        multiply, attend, send = trimming.product, trimming.attention, conv.propagate
+        multiply, send = trimming.product, conv.propagate
         monkeypatch.setattr(conv, "propagate", lambda e, send=send, **more: edges.append(e.layout) or send(e, **more))
     monkeypatch.setattr(trimming, "product", lambda adj_t, x: products.append(adj_t._nnz()) or multiply(adj_t, x))
-    monkeypatch.setattr(trimming, "attention", lambda conv, x, e, size: attended.append((e.size(1), *size)) or attend(conv, x, e, size))
+    for kind, attend in trimming.OF_ATTENTION.items():
+        seen = lambda conv, x, e, size, attend=attend: attended.append((e.size(1), *size)) or attend(conv, x, e, size)  # noqa: E731
+        monkeypatch.setitem(trimming.OF_ATTENTION, kind, seen)
     model(batch.x, batch.edge_index)
     known, counts = np.cumsum(batch.num_sampled_nodes), np.cumsum(batch.num_sampled_edges)
     assert given == list(known[-2::-1])
     assert products == (list(counts[::-1] + known[-2::-1]) if case == "gcn" else [])
-    assert attended == (list(zip(counts[::-1], known[:0:-1], known[-2::-1], strict=True)) if case == "gat" else [])
+    assert attended == (list(zip(counts[::-1], known[:0:-1], known[-2::-1], strict=True)) if case in ATTENTION else [])
     assert edges == ([torch.sparse_csr] * 3 if case == "sage" else [])
     assert [conv.forward for conv in penstock.trim(model).convs] == forwards
 
@@ -321,7 +325,7 @@ def test_gradients_of_gradients_of_hgt():
     assert_alike(second(), whole)
 
 
-@pytest.mark.parametrize("case", ["sage", "graph, weights", "gin", "gcn", "gat", "gat, no loops", "gatv2"])
+@pytest.mark.parametrize("case", ["sage", "graph, weights", "gin", "gcn", "gat", "gat, no loops", "gatv2", "transformer, plain"])
 def test_transforms_of_torch_func(case):
     make, names = CASES[case]
     model, batch = Model(make).double().eval(), make_batch()

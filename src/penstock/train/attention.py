@@ -1,4 +1,4 @@
-"""Attention of PyG's layers over the edges of a batch: GAT's, and HGT's over those of several types.
+"""Attention of PyG's layers over the edges of a batch: GAT's, GATv2's, TransformerConv's, and HGT's over those of several types.
 
 In: a layer of PyG's, whose weights are used, rows of sources and destinations, and edges. Out: what the layer gives. On a CPU no row for
 each edge is put into memory, of which pages would cost more than the sums: heads are products of sparse matrices, and what is of edges is
@@ -9,19 +9,19 @@ hear how many are left; here they stay, and have no weight. PyG's HGT looks up h
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.nn import GATConv
+from torch_geometric.nn import GATConv, GATv2Conv, TransformerConv
 from torch_geometric.utils import softmax
 
 from penstock.feed.layers import Layer
 from penstock.records import EdgeType, NodeType
 
-_PIECE_BYTES = 4 << 20
+_PIECE_BYTES = 1 << 20
 
 
 def is_transformed() -> bool:
@@ -43,26 +43,60 @@ def attention(conv: GATConv, x: Tensor | tuple[Tensor, Tensor], edge_index: Tens
     assert of_src is not None
     assert of_dst is not None
     x_src, x_dst = (x, x[: size[1]]) if isinstance(x, Tensor) else x
-    src = of_src(x_src).view(-1, conv.heads, conv.out_channels)
+    src = of_src(x_src).unflatten(1, (conv.heads, -1))
     is_mapped = isinstance(x, Tensor) and conv.lin is not None
-    dst = src[: size[1]] if is_mapped else of_dst(x_dst).view(-1, conv.heads, conv.out_channels)
+    dst = src[: size[1]] if is_mapped else of_dst(x_dst).unflatten(1, (conv.heads, -1))
+    of_sources, of_targets = _by_head(src, conv.att_src), _by_head(dst, conv.att_dst)
+
+    def scores(edges: Tensor) -> Tensor:
+        return F.leaky_relu(of_sources.index_select(0, edges[0]) + of_targets.index_select(0, edges[1]), conv.negative_slope)
+
+    return _attended(conv, src, x_dst, scores, edge_index, size)
+
+
+def attention_v2(conv: GATv2Conv, x: Tensor | tuple[Tensor, Tensor], edge_index: Tensor, size: tuple[int, int]) -> Tensor:
+    """A layer of GATv2 without features of edges; its arguments are those of `attention`."""
+    x_src, x_dst = (x, x[: size[1]]) if isinstance(x, Tensor) else x
+    src = conv.lin_l(x_src).unflatten(1, (conv.heads, -1))
+    is_mapped = isinstance(x, Tensor) and conv.share_weights
+    dst = src[: size[1]] if is_mapped else conv.lin_r(x_dst).unflatten(1, (conv.heads, -1))
+    return _attended(conv, src, x_dst, lambda edges: _scores_of_sums(dst, src, conv.att, conv.negative_slope, edges), edge_index, size)
+
+
+def _attended(
+    conv: Any, src: Tensor, x_dst: Tensor, scores: Callable[[Tensor], Tensor], edge_index: Tensor, size: tuple[int, int]
+) -> Tensor:
+    """Of GAT or GATv2: sums of float[num_src, heads, width] by shares, which follow from the scores float[num_edges, heads] of edges."""
     is_loop = None
     if conv.add_self_loops:
         loops = torch.arange(min(size), device=edge_index.device).expand(2, -1)
         is_loop = F.pad(edge_index[0] == edge_index[1], (0, loops.size(1))).unsqueeze(1)
         edge_index = torch.cat([edge_index, loops], dim=1)
-    sources, targets = edge_index
-    of_sources, of_targets = _by_head(src, conv.att_src), _by_head(dst, conv.att_dst)
-    alpha = F.leaky_relu(of_sources.index_select(0, sources) + of_targets.index_select(0, targets), conv.negative_slope)
+    alpha = scores(edge_index)
     alpha = alpha if is_loop is None else alpha.masked_fill(is_loop, -torch.inf)
-    alpha = F.dropout(softmax(alpha, targets, num_nodes=size[1]), conv.dropout, conv.training)
-    if _has_products(src, alpha):
-        out = _Attended.apply(src, alpha, edge_index, size[1])
-    else:
-        out = conv.propagate(edge_index, x=(src, dst), alpha=alpha, size=size)
+    alpha = F.dropout(softmax(alpha, edge_index[1], num_nodes=size[1]), conv.dropout, conv.training)
+    out = _weighted_sums(src, alpha, edge_index, size[1])
     out = out.flatten(1) if conv.concat else out.mean(dim=1)
     out = out if conv.res is None else out + conv.res(x_dst)
     return out if conv.bias is None else out + conv.bias
+
+
+def dot_attention(conv: TransformerConv, x: Tensor | tuple[Tensor, Tensor], edge_index: Tensor, size: tuple[int, int]) -> Tensor:
+    """A layer of TransformerConv without features of edges; its arguments are those of `attention`."""
+    x_src, x_dst = (x, x[: size[1]]) if isinstance(x, Tensor) else x
+    queries, keys, values = (
+        lin(rows).unflatten(1, (conv.heads, -1)) for lin, rows in ((conv.lin_query, x_dst), (conv.lin_key, x_src), (conv.lin_value, x_src))
+    )
+    alpha = softmax(_scores(queries, keys, edge_index) / math.sqrt(conv.out_channels), edge_index[1], num_nodes=size[1])
+    out = _weighted_sums(values, F.dropout(alpha, conv.dropout, conv.training), edge_index, size[1])
+    out = out.flatten(1) if conv.concat else out.mean(dim=1)
+    if not conv.root_weight:
+        return out
+    own = conv.lin_skip(x_dst)
+    if conv.lin_beta is None:
+        return out + own
+    beta = conv.lin_beta(torch.cat([out, own, out - own], dim=-1)).sigmoid()
+    return beta * own + (1 - beta) * out
 
 
 def _by_head(rows: Tensor, by: Tensor) -> Tensor:
@@ -137,6 +171,14 @@ def _scores(queries: Tensor, keys: Tensor, edge_index: Tensor) -> Tensor:
     return (queries.index_select(0, targets) * keys.index_select(0, sources)).sum(-1)
 
 
+def _scores_of_sums(dst: Tensor, src: Tensor, by: Tensor, slope: float, edge_index: Tensor) -> Tensor:
+    """float[num_edges, heads]: leaky_relu of the sums of the rows of both ends, times by: float[1, heads, width]."""
+    if _has_products(dst, src):
+        return _ScoresOfSums.apply(dst, src, by, slope, edge_index)  # pyright: ignore[reportReturnType]
+    sources, targets = edge_index
+    return (F.leaky_relu(dst.index_select(0, targets) + src.index_select(0, sources), slope) * by).sum(-1)
+
+
 def _weighted_sums(x: Tensor, alpha: Tensor, edge_index: Tensor, num_dst: int) -> Tensor:
     """float[num_dst, heads, width]: sums of the rows of sources float[num_src, heads, width], by alpha float[num_edges, heads]."""
     if _has_products(x, alpha):
@@ -190,13 +232,47 @@ class _Scores(torch.autograd.Function):
         return of_queries, _sums_by_head(queries, of_scores, edge_index.flip(0), keys.size(0)), None
 
 
+class _ScoresOfSums(torch.autograd.Function):
+    """See `_scores_of_sums`."""
+
+    @staticmethod
+    def forward(ctx: Any, dst: Tensor, src: Tensor, by: Tensor, slope: float, edge_index: Tensor) -> Tensor:
+        ctx.save_for_backward(dst, src, by, edge_index)
+        ctx.slope = slope
+        found = dst.new_empty(edge_index.size(1), dst.size(1))
+        for piece in _pieces(dst, edge_index):
+            sums = dst.index_select(0, edge_index[1, piece]).add_(src.index_select(0, edge_index[0, piece]))
+            found[piece] = _by_head(F.leaky_relu_(sums, slope), by)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        (dst, src, by, edge_index), of_scores, slope = ctx.saved_tensors, gradients[0].unsqueeze(-1), ctx.slope
+        pieces = [slice(None)] if torch.is_grad_enabled() else _pieces(dst, edge_index)  # gradients of their own are of the whole
+        of_dst, of_src, of_by = torch.zeros_like(dst), torch.zeros_like(src), torch.zeros_like(by)
+        for piece in pieces:
+            sources, targets = edge_index[:, piece]
+            sums = dst.index_select(0, targets) + src.index_select(0, sources)
+            of_sums = torch.ops.aten.leaky_relu_backward(of_scores[piece] * by, sums, slope, False)
+            of_by += (F.leaky_relu(sums, slope) * of_scores[piece]).sum(0)
+            of_dst.index_add_(0, targets, of_sums)
+            of_src.index_add_(0, sources, of_sums)
+        return of_dst, of_src, of_by, None, None
+
+
+def _pieces(rows: Tensor, edge_index: Tensor) -> Iterator[slice]:
+    """Some edges at a time, whose rows fit into a processor's cache."""
+    step = max(_PIECE_BYTES // (rows[:1].nbytes or 1), 1)
+    for first in range(0, edge_index.size(1), step):
+        yield slice(first, first + step)
+
+
 def _products(of_dst: Tensor, of_src: Tensor, edge_index: Tensor) -> Tensor:
     """float[num_edges, heads]: products of the rows of both ends, some edges at a time."""
-    found, step = of_dst.new_empty(edge_index.size(1), of_dst.size(1)), max(_PIECE_BYTES // (of_dst[:1].nbytes or 1), 1)
-    for first in range(0, len(found), step):
-        sources, targets = edge_index[:, first : first + step]
-        products = of_dst.index_select(0, targets).mul_(of_src.index_select(0, sources))
-        torch.sum(products, dim=-1, out=found[first : first + step])
+    found = of_dst.new_empty(edge_index.size(1), of_dst.size(1))
+    for piece in _pieces(of_dst, edge_index):
+        products = of_dst.index_select(0, edge_index[1, piece]).mul_(of_src.index_select(0, edge_index[0, piece]))
+        torch.sum(products, dim=-1, out=found[piece])
     return found
 
 

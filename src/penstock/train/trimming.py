@@ -11,7 +11,7 @@ nodes known one hop earlier. Edges that no loader made, a whole graph's for inst
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from inspect import Parameter, Signature, signature
@@ -25,13 +25,20 @@ from penstock.errors import NotSupportedError, UsageError
 from penstock.feed.layers import Hops, Layer, has_weights, hops_of
 from penstock.inference.pyg_models import is_of_one_row
 from penstock.records import EdgeType, NodeType
-from penstock.train.attention import attention, is_transformed, typed_attention
+from penstock.train.attention import attention, attention_v2, dot_attention, is_transformed, typed_attention
 from penstock.train.convs import counts, mapped_sums, means, product
 
 logger = logging.getLogger("penstock")
 
 OF_PRODUCTS = (pyg.SAGEConv, pyg.GraphConv, pyg.GINConv)
 """Layers that take a sparse matrix."""
+
+OF_ATTENTION: dict[type, Callable[..., Tensor]] = {
+    pyg.GATConv: attention,
+    pyg.GATv2Conv: attention_v2,
+    pyg.TransformerConv: dot_attention,
+}
+"""Layers of attention -> what they compute without features of edges."""
 
 OF_PAIRS = (
     *(pyg.GATConv, pyg.GATv2Conv, pyg.TransformerConv, pyg.ResGatedGraphConv, pyg.GINEConv, pyg.GENConv, pyg.GeneralConv, pyg.LEConv),
@@ -244,8 +251,9 @@ class _Trimmed(_TrimmedLayer):
         if self.kind not in (*OF_PRODUCTS, *OF_PAIRS):
             return of_class(conv, x, layer.edge_index, **more)[: layer.num_dst]
         pair = rows[0], rows[1][: layer.num_dst]
-        if self.kind is pyg.GATConv and more.get("edge_attr") is None and conv.aggr != "mean" and _sends_sums(conv):
-            return attention(conv, x if isinstance(x, Tensor) else pair, layer.edge_index, (layer.num_src, layer.num_dst))
+        if self.kind in OF_ATTENTION and more.get("edge_attr") is None and conv.aggr != "mean" and _sends_sums(conv):
+            rows_of = x if isinstance(x, Tensor) else pair
+            return OF_ATTENTION[self.kind](conv, rows_of, layer.edge_index, (layer.num_src, layer.num_dst))
         values = more.get("edge_weight")
         if self.kind in OF_PRODUCTS and conv.fuse and _has_product(conv, rows[0], values):
             if values is None and rows[0].dtype != torch.get_default_dtype():
