@@ -217,6 +217,21 @@ def test_splits_of_something_else(tmp_path, capfd):
         assert fault in said(capfd, "ingest", "e.csv", "store", "--num-nodes", 2, "--splits", "split")
 
 
+def test_arrays_in_place_of_tables(tmp_path, capfd):
+    np.save("e.npy", np.zeros((3, 3), int))
+    assert "e.npy: has shape [3, 3]" in said(capfd, "ingest", "e.npy", "store")
+    assert "'src' is to come from a column" in said(capfd, "ingest", "e.npy", "store", "--src", "a")
+    for value, fault in (
+        (Path(), "without running code"),
+        ({"x": torch.zeros(2)}, "holds a dict"),
+        (torch.zeros(4, 4)[:, ::2], "strides [4, 2]"),
+    ):
+        torch.save(value, "e.pt")
+        assert fault in said(capfd, "ingest", "e.pt", "store")
+    torch.save(torch.zeros(2), "e.pt", _use_new_zipfile_serialization=False)
+    assert "before 1.6" in said(capfd, "ingest", "e.pt", "store")
+
+
 def test_folders_with_broken_lists(tmp_path, capfd):
     ogb = tmp_path / "ogb"
     (ogb / "relations").mkdir(parents=True)
