@@ -56,11 +56,12 @@ def open_graphbolt(
     """Open a data set.
 
     Args:
-        path: its folder.
+        path: its folder; or its `preprocessed` folder, to read that although the raw files are there.
         split: the task whose seeds and labels to take; required if the seeds of several are nodes.
         node_fields, edge_fields: field -> feature; by default `x` is the feature `feat`, and others keep their names.
     """
-    is_raw = (path / _FILE).exists()
+    is_raw = path.name != _PREPROCESSED and (path / _FILE).exists()
+    path = path.parent if path.name == _PREPROCESSED else path
     file = path / _FILE if is_raw else path / _PREPROCESSED / _FILE
     top = _Entry(str(file), read_yaml(file))
     graph = top.entry("graph" if is_raw else "graph_topology")

@@ -53,10 +53,13 @@ def open_fused(path: Path) -> tuple[dict[NodeType, int], dict[EdgeType, Table], 
 def _split_by_type(parts: Mapping[str, Mapping[str, np.ndarray]], name: str) -> tuple[dict[NodeType, int], dict[EdgeType, Table], bool]:
     arrays, edge_ids = parts["independent_tensors"], parts.get("edge_attributes", {}).get(_EDGE_IDS)
     indptr, indices = arrays["indptr"], arrays["indices"]
-    destinations = np.repeat(np.arange(len(indptr) - 1, dtype=indices.dtype), np.diff(indptr))
+    counts = np.diff(indptr)
+    if indptr[0] != 0 or indptr[-1] != len(indices) or (counts < 0).any():
+        raise ValueError(f"{name}: lists of neighbours overlap, or pass the end")
+    destinations = np.repeat(np.arange(len(counts), dtype=indices.dtype), counts)
     if "type_per_edge" not in arrays:
         table = _table(indices, destinations, edge_ids, name)
-        return {NODE: len(indptr) - 1}, {EDGE: table}, edge_ids is not None
+        return {NODE: len(counts)}, {EDGE: table}, edge_ids is not None
     first, type_of_edge = arrays["node_type_offset"], arrays["type_per_edge"]
     number = {node_type: int(value) for node_type, value in parts["node_type_to_id"].items()}
     tables: dict[EdgeType, Table] = {}
@@ -65,8 +68,7 @@ def _split_by_type(parts: Mapping[str, Mapping[str, np.ndarray]], name: str) -> 
         rows = np.flatnonzero(type_of_edge == int(value))
         ends = indices[rows] - first[number[source_type]], destinations[rows] - first[number[target_type]]
         tables[source_type, relation, target_type] = _table(*ends, None if edge_ids is None else edge_ids[rows], f"{name}: {key}")
-    counts = {node_type: int(first[i + 1] - first[i]) for node_type, i in number.items()}
-    return counts, tables, edge_ids is not None
+    return {node_type: int(first[i + 1] - first[i]) for node_type, i in number.items()}, tables, edge_ids is not None
 
 
 def _table(sources: np.ndarray, destinations: np.ndarray, edge_ids: np.ndarray | None, name: str) -> Table:

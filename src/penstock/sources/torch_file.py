@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -24,32 +24,41 @@ def open_pt(path: Path) -> ArrayFile:
 
     try:
         tensor = torch.load(path, map_location="meta", weights_only=True)
-    except Exception as error:  # torch raises nearly anything, and advises to run the code in it
+        with open(path, "rb") as raw:
+            place = _place_of_elements(raw) if zipfile.is_zipfile(raw) else None
+    except Exception as error:  # torch and zipfile raise nearly anything, and torch advises to run the code in it
         raise InputError(f"{path}: not a tensor that is loaded without running code in the file; save it as .npy") from error
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
         raise InputError(f"{path}: holds a {type(tensor).__name__}, expected a dense tensor; save each by itself")
-    if not zipfile.is_zipfile(path):
+    if place is None:
         raise InputError(f"{path}: in the format of torch before 1.6; load and save it again, or save it as .npy")
     dtype, is_bfloat16 = str(tensor.dtype).removeprefix("torch."), tensor.dtype == torch.bfloat16
     is_fortran = tensor.ndim == 2 and not tensor.is_contiguous() and tensor.T.is_contiguous()
     if (dtype not in _DTYPES and not is_bfloat16) or not (tensor.is_contiguous() or is_fortran):
         raise InputError(f"{path}: a tensor of {dtype} with strides {list(tensor.stride())}; save it contiguous, and as numbers")
     stored = np.dtype(np.uint16 if is_bfloat16 else dtype)
-    with open(path, "rb") as raw, zipfile.ZipFile(raw) as archive:
-        [info] = [each for each in archive.infolist() if each.filename.endswith("/data/0")]
-        array = ArrayFile(
-            path=path,
-            member="",
-            dtype=stored,
-            shape=tuple(tensor.shape),
-            is_fortran=is_fortran,
-            data_offset=data_offset(raw, info) + int(tensor.storage_offset()) * stored.itemsize,
-            stored_dtype=stored,
-            is_bfloat16=is_bfloat16,
-        )
-        if (tensor.storage_offset() + tensor.numel()) * stored.itemsize > info.file_size:
-            raise truncated(array)
+    data_offset, num_bytes = place
+    first = int(tensor.storage_offset()) * stored.itemsize
+    array = ArrayFile(
+        path=path,
+        member="",
+        dtype=stored,
+        shape=tuple(tensor.shape),
+        is_fortran=is_fortran,
+        data_offset=data_offset + first,
+        stored_dtype=stored,
+        is_bfloat16=is_bfloat16,
+    )
+    if first + tensor.numel() * stored.itemsize > num_bytes:
+        raise truncated(array)
     return array
+
+
+def _place_of_elements(raw: BinaryIO) -> tuple[int, int]:
+    """Return where the only storage in an archive starts, and its bytes; (0, 0) if it holds something else."""
+    with zipfile.ZipFile(raw) as archive:
+        found = [each for each in archive.infolist() if "/data/" in each.filename]
+    return (data_offset(raw, found[0]), found[0].file_size) if len(found) == 1 else (0, 0)
 
 
 def load_numbers(path: Path, instead: str) -> Any:

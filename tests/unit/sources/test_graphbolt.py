@@ -284,6 +284,8 @@ def test_preprocessed_plain(plain, save_fused, has_ids):
         assert source.provenance["left_out"] == ["feature 'x' of edges (nothing says which edge a row is of)"]
     np.testing.assert_array_equal(read_all(source.nodes[NODE].table)["x"], FEATURES["user"])
     assert split_of(source) == {"train": [1, 2, 3], "val": [5, 7], "test": [9]}
+    (plain.path / "metadata.yaml").write_text("graph: of raw files that are gone")
+    np.testing.assert_array_equal(edges_of(open_source(plain.path / "preprocessed")), edges)
 
 
 def test_preprocessed_typed(typed, save_fused):
@@ -304,10 +306,12 @@ def test_preprocessed_typed(typed, save_fused):
     for edge_type, edges in TRIPLES.items():
         np.testing.assert_array_equal(edges_of(source, edge_type), edges)
         np.testing.assert_array_equal(read_all(source.edges[edge_type].table)["price"], PRICES[":".join(edge_type)])
-    own[0] = own[1]
-    save_fused(typed.path / "preprocessed" / "graph.pt", state)
-    with pytest.raises(InputError, match=r"graph.pt: not a graph of GraphBolt that is loaded without DGL"):
-        open_source(typed.path)
+    for array, value in ((own, own[0]), (arrays["indptr"], 1 << 20)):  # an id twice; a list that passes the end
+        kept, array[-1] = array[-1], value
+        save_fused(typed.path / "preprocessed" / "graph.pt", state)
+        with pytest.raises(InputError, match=r"graph.pt: not a graph of GraphBolt that is loaded without DGL"):
+            open_source(typed.path)
+        array[-1] = kept
 
 
 def _same(i, count):

@@ -84,7 +84,10 @@ def test_damaged_and_old_files(tmp_path):
     torch.save(torch.zeros(3), path, _use_new_zipfile_serialization=False)
     with pytest.raises(InputError, match=r"a.pt: in the format of torch before 1.6; load and save it again, or save it as .npy"):
         open_pt(path)
-    for data in (b"", b"PK\x03\x04", b"text"):
+    torch.save(torch.zeros(3), path)
+    whole = path.read_bytes()
+    at = whole.rindex(b"PK\x01\x02") + 6  # the version of zip in the list of members, which torch does not look at
+    for data in (b"", b"PK\x03\x04", b"text", whole[:at] + b"\xff" + whole[at + 1 :]):
         path.write_bytes(data)
         with pytest.raises(InputError, match=r"a.pt: not a tensor that is loaded"):
             open_pt(path)
