@@ -69,14 +69,15 @@ def open_graphbolt(
     left_out = [f"feature {each.text('name')!r} of the graph" for each in listed if each.values.get("domain") not in ("node", "edge")]
     fields = _features(listed, node_fields or {}, "node") | _features(listed, edge_fields or {}, "edge")
     if is_raw:
-        counts = {_node_type(each): each.count("num") for each in graph.entries("nodes")}
-        ends = {_edge_type(each): _ends(each, path) for each in graph.entries("edges")}
+        counts = {_node_type(each): each.count("num") for each in graph.entries("nodes", is_needed=True)}
+        ends = {_edge_type(each): _ends(each, path) for each in graph.entries("edges", is_needed=True)}
         has_edge_ids = True
     else:
         counts, ends, has_edge_ids = open_fused(expand(graph.text("path"), path)[0])
-    for kind in {*(end for source_type, _, target_type in ends for end in (source_type, target_type)), *fields} - {*counts, *ends}:
-        known = ", ".join(":".join([each] if isinstance(each, str) else each) for each in (*counts, *ends))
-        raise InputError(f"{file}: {':'.join([kind] if isinstance(kind, str) else kind)!r} is no type of the graph; they are {known}")
+    for kind in [*(end for source_type, _, target_type in ends for end in (source_type, target_type)), *fields]:
+        if kind not in counts and kind not in ends:
+            shown, *known = (each if isinstance(each, str) else ":".join(each) for each in (kind, *counts, *ends))
+            raise InputError(f"{file}: {shown!r} is no type of the graph; they are {', '.join(known)}")
     if not has_edge_ids:
         left_out += [f"feature {field!r} of edges (nothing says which edge a row is of)" for each in ends for field in fields.pop(each, {})]
     source = Source(
@@ -111,8 +112,9 @@ class _Entry:
     def entry(self, key: str) -> _Entry:
         return _Entry(f"{self.where}: {key}", self.values.get(key))
 
-    def entries(self, key: str) -> list[_Entry]:
-        found = self.values.get(key) or []
+    def entries(self, key: str, *, is_needed: bool = False) -> list[_Entry]:
+        found = self.values.get(key)
+        found = [] if found is None and not is_needed else found
         if not isinstance(found, list):
             raise InputError(f"{self.where}: {key} must be a list, got {found!r:.60}")
         return [_Entry(f"{self.where}: {key}[{i}]", each) for i, each in enumerate(found)]
@@ -185,10 +187,11 @@ def _edges(edge_type: EdgeType, ends: Table, fields: Mapping[str, str], path: Pa
 
 
 def _nodes(node_type: NodeType, num_nodes: int, fields: Mapping[str, str], path: Path) -> NodeTable:
-    table = join(open_arrays(fields, path), str(path))
-    if table is not None and table.num_rows != num_nodes:
-        raise InputError(f"{table.name} has {table.num_rows} rows for {num_nodes} nodes")
-    return NodeTable(node_type=node_type, num_nodes=num_nodes, table=table)
+    tables = open_arrays(fields, path)
+    for table in tables:
+        if table.num_rows != num_nodes:
+            raise InputError(f"{table.name} has {table.num_rows} rows for {num_nodes} nodes")
+    return NodeTable(node_type=node_type, num_nodes=num_nodes, table=join(tables, str(path)))
 
 
 @dataclass(slots=True)

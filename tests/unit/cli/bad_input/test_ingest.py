@@ -254,6 +254,10 @@ feature_data:
   name: feat
   format: numpy
   path: f.npy
+- domain: node
+  name: more
+  format: numpy
+  path: wide.npy
 tasks:
 - name: a
   train_set:
@@ -279,7 +283,7 @@ tasks:
     warnings = [each.removeprefix("warning: ") for each in error.splitlines() if each.startswith("warning: ")]
     assert (code, len(warnings)) == (0, 2)
     assert "left out: links of task 'b'" in warnings[0]
-    assert "'node' has features f, and none is x" in warnings[1]
+    assert "'node' has features f, more, and none is x" in warnings[1]
     for warning in warnings:
         assert_in_table(warning)
     (tmp_path / "metadata.yaml").write_bytes(b"\xff")
@@ -288,6 +292,7 @@ tasks:
     assert "line 6: 'format'" in line(("    path: e.csv", "    format: csv"))
     assert "metadata.yaml: graph: must be names" in line(("graph:", "graph: 3\nother:"))
     assert "graph: nodes must be a list" in line(("  - num: 2", "    num: 2"))
+    assert "graph: edges must be a list, got None" in line(("  edges:", "  arcs:"))
     assert "graph: edges[0]: path must be text" in line(("    path: e.csv\n", ""))
     assert "graph: nodes[0]: num must be a whole number, 0 or more, got 'many'" in line(("num: 2", "num: many"))
     assert "format 'parquet' is not known; write csv or numpy" in line(("format: csv", "format: parquet"))
@@ -298,7 +303,7 @@ tasks:
     assert "f.npy has 2 rows for 3 nodes" in line(("num: 2", "num: 3"))
     assert "name it by --node-field" in line(("name: feat", "name: id"))
     assert "labels of task 'a' and a feature would both" in line(("name: feat", "name: y"))
-    assert "--node-field names 'f', which is no feature of nodes; they are feat" in line(options=("--node-field", "x=f"))
+    assert "--node-field names 'f', which is no feature of nodes; they are feat, more" in line(options=("--node-field", "x=f"))
     assert "no task 'c' has nodes as seeds; there are a" in line(options=("--split", "c"))
     assert "(a, b); choose one by --split" in line(("links.npy", "s.npy"))
     assert "expected one row for each of 2 seeds" in line(("y.npy", "links.npy"))
