@@ -79,11 +79,13 @@ class ArrayFile:
                 yield stream
 
     def load(self) -> np.ndarray:
-        """Read the whole array; for small ones."""
+        """Read the whole array; for small ones. What is bfloat16 becomes float32."""
         with self.stream() as stream:
             array = stream.take(math.prod(self.shape))
         if self.dtype.kind == "U" and array.size and array.view(np.uint32).max() > sys.maxunicode:
             raise InputError(f"{self.name}: damaged, it holds text of what are no letters; fetch or write the file again")
+        if self.is_bfloat16:
+            array = (array.astype(np.uint32) << 16).view(np.float32)
         return array.reshape(self.shape, order="F" if self.is_fortran else "C")
 
 

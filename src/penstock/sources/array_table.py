@@ -83,8 +83,8 @@ def edge_columns(file: ArrayFile, *, or_pairs: bool = False) -> dict[str, ArrayR
     axis = 0 if or_pairs and file.shape[:1] != (2,) else 1
     if len(file.shape) != 2 or file.shape[1 - axis] != 2:
         raise InputError(f"{file.name}: has shape {list(file.shape)}; an edge_index has shape [2, number of edges]")
-    if file.dtype.kind not in "iu":
-        raise InputError(f"{file.name}: holds {file.dtype}; node ids are integers")
+    if file.dtype.kind not in "iu" or file.is_bfloat16:
+        raise InputError(f"{file.name}: holds {'bfloat16' if file.is_bfloat16 else file.dtype}; node ids are integers")
     return {SRC: array_rows(file, axis, 0), DST: array_rows(file, axis, 1)}
 
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from penstock.errors import InputError, UsageError, argument
 from penstock.records import EDGE, NODE, EdgeType, NodeType
+from penstock.sources.array_table import array_rows
 from penstock.sources.columns import Request
 from penstock.sources.csv_table import CsvTable
 from penstock.sources.files import expand, file_format, open_array, open_arrays, open_edge_arrays
@@ -206,7 +207,7 @@ class _Task:
 def _tasks(top: _Entry, path: Path, left_out: list[str]) -> list[_Task]:
     tasks = []
     for i, entry in enumerate(top.entries("tasks")):
-        task = _Task(str(entry.values.get("name") or i), entry.count("num_classes") if "num_classes" in entry.values else None)
+        task = _Task(str(entry.values.get("name") or i), None if entry.values.get("num_classes") is None else entry.count("num_classes"))
         has_links = False
         for key, part in _SETS.items():
             for each in entry.entries(key):
@@ -238,14 +239,14 @@ def _take(task: _Task, source: Source, path: Path) -> None:
     for node_type, part, seeds_file, labels_file in task.sets:
         if node_type not in source.nodes:
             raise InputError(f"{path}: task {task.name!r} has seeds of {node_type!r}, no type of nodes; they are {', '.join(source.nodes)}")
-        seeds = open_array(expand(seeds_file, path)[0]).load()
+        seeds = _load(seeds_file, path)
         split: Split = source.splits.setdefault(node_type, {}).setdefault(DEFAULT, {})
         split[part] = index_part(seeds, source.nodes[node_type].num_nodes, str(path / seeds_file))
         if labels_file is not None:
-            values = open_array(expand(labels_file, path)[0]).load()
+            values = _load(labels_file, path)
             if values.shape[:1] != seeds.shape:
                 raise InputError(f"{path / labels_file}: has shape {list(values.shape)}; expected one row for each of {len(seeds)} seeds")
-            labels.setdefault(node_type, []).append((seeds, values))
+            labels.setdefault(node_type, []).append((seeds.astype(np.int64), values))
     for node_type, pieces in labels.items():
         nodes, name = source.nodes[node_type], f"{path}: labels of task {task.name!r}"
         if nodes.table is not None and LABELS in nodes.table.columns:
@@ -254,6 +255,11 @@ def _take(task: _Task, source: Source, path: Path) -> None:
         table = _labels(pieces, nodes.num_nodes, name, are_classes=task.num_classes is not None)
         nodes.table = join([*([] if nodes.table is None else [nodes.table]), table], str(path))
         nodes.num_classes = task.num_classes
+
+
+def _load(name: str, path: Path) -> np.ndarray:
+    """Load numbers, a row of them for each seed."""
+    return array_rows(open_array(expand(name, path)[0])).file.load()
 
 
 def _labels(pieces: list[tuple[np.ndarray, np.ndarray]], num_nodes: int, name: str, *, are_classes: bool) -> Table:

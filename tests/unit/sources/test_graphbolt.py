@@ -220,6 +220,33 @@ def test_tasks(plain, caplog):
     assert not bare.splits
 
 
+def test_sets_of_unusual_kinds(plain):
+    """A part without seeds, whose dtype says nothing; no number of classes; bfloat16, which is no integer; words, which are no labels."""
+    plain.task("classes", None, PARTS | {"test_set": np.array([], dtype=int)}, LABELS)
+    plain.metadata["tasks"] = plain.metadata["tasks"][1:]
+    np.save(plain.path / "data" / "classes-test_set.npy", np.array([]))
+    path = plain.write()
+    (path / "metadata.yaml").write_text((path / "metadata.yaml").read_text().replace("  train_set:", "  num_classes: null\n  train_set:"))
+    source = open_source(path)
+    assert split_of(source) == {"train": [1, 2, 3], "val": [5, 7], "test": []}
+    assert read_all(source.nodes[NODE].table)["y"][[1, 2, 3]].tolist() == LABELS[[1, 2, 3]].tolist()
+    halves = torch.tensor([0.5, 1.5, 2.5]).to(torch.bfloat16)
+    torch.save(halves, path / "data" / "classes-train_set-labels.pt")
+    assert read_all(open_source(path).nodes[NODE].table)["y"][[3, 1, 2]].tolist() == halves.tolist()
+    torch.save(torch.stack([halves, halves]), path / "data" / "edges.pt")
+    with pytest.raises(InputError, match=r"edges.pt: holds bfloat16; node ids are integers"):
+        open_source({"edges": {"a__to__a": str(path / "data" / "edges.pt")}})
+    np.save(path / "data" / "words.npy", np.array(["a", "b", "c"]))
+    text = (
+        (path / "metadata.yaml")
+        .read_text()
+        .replace("format: torch\n      path: data/classes-train_set-labels.pt", "format: numpy\n      path: data/words.npy")
+    )
+    (path / "metadata.yaml").write_text(text)
+    with pytest.raises(InputError, match=r"words.npy: holds <U1; fields are numbers"):
+        open_source(path)
+
+
 def test_features_of_the_graph_itself(plain):
     """Those by which GraphBolt samples are listed beside nodes and edges."""
     plain.metadata["graph"]["feature_data"] = [{"domain": "edge", "name": "weight", **plain.save("w", np.arange(60.0))}]
