@@ -2,7 +2,7 @@
 
 In: a path. Out: dictionaries, lists, text, whole numbers, booleans and None. Known are blocks of `key: value` and `- item`, nested by
 indentation; plain and quoted text on one line; comments; and JSON as a value. Everything else (anchors, tags, text over several lines) is
-an error that names the line: it is never read as something else.
+an error that names the line: it is never read as something else. Numbers with a point or zeros in front, and yes and no, stay text.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Reader:
         self._path, self._at = path, 0
         lines = [_Line(i, len(line) - len(line.lstrip(" ")), line.strip(" ").rstrip()) for i, line in enumerate(text.splitlines(), start=1)]
         self._lines = [line for line in lines if line.text and line.text[0] != "#"]
-        if self._lines and self._lines[0].text == "---":
+        if self._lines and self._lines[0][1:] == (0, "---"):
             self._at = 1
 
     def read(self) -> Any:

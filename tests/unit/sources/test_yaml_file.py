@@ -63,7 +63,7 @@ def test_written_by_a_program(tmp_path):
         "tasks": [],
     }
     assert read(tmp_path, "") is None
-    assert read(tmp_path, "- 1\n- x: 2\n") == [1, {"x": 2}]
+    assert read(tmp_path, "---\n- 1\n- x: 2.0\n") == [1, {"x": "2.0"}]
     assert read(tmp_path, "alone") == "alone"
 
 
@@ -86,6 +86,7 @@ def test_written_by_a_program(tmp_path):
         ("a: [b, c]", 1),
         ("a:\n\tb: 1", 2),
         ("? a\n: b", 1),
+        (" ---\na: 1", 2),
     ],
 )
 def test_what_is_not_understood_names_its_line(tmp_path, text, line):
