@@ -12,7 +12,9 @@ from penstock.cli import writing
 from penstock.cli.grouping import with_groups
 from penstock.cli.parsing import parse_pairs
 
-SOURCE_HELP = "A .npz graph, edges as CSV or Parquet (file, folder, pattern), a .json description, or an OGB or MAG240M folder."
+SOURCE_HELP = (
+    "A .npz graph, edges as CSV, Parquet, .npy or .pt (file, folder, pattern), a .json description, or an OGB, MAG240M or GraphBolt folder."
+)
 
 
 def _ingest(
@@ -28,9 +30,12 @@ def _ingest(
     id: Annotated[str | None, typer.Option(metavar="COLUMN", help="Node table: column of ids.")] = None,
     ids: Annotated[str | None, typer.Option(metavar="KIND", help="Ids are: number (0..n-1), int (any, mapped), string (mapped).")] = None,
     node_field: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=COLUMNS", help="A node field: columns (x=a,f*) or a .npy file; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="NAME=COLUMNS", help="A node field: columns (x=a,f*), a .npy or .pt file, a GraphBolt feature; repeatable."),
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Node table: column with train, val or test; OGB: name of the split.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Node table: column with train, val or test; OGB: name of the split; GraphBolt: of the task.")
+    ] = None,
     splits: Annotated[str | None, typer.Option(metavar="FOLDER", help="Folder with train.*, valid.*, test.*.")] = None,
     header: Annotated[bool | None, typer.Option(help="CSV: the first line names the columns. (default: detected)")] = None,
     delimiter: Annotated[str | None, typer.Option(help="CSV: separator of the columns. (default: detected)")] = None,

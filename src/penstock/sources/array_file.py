@@ -47,6 +47,7 @@ class ArrayFile:
         is_fortran: whether the first axis runs fastest.
         data_offset: byte of the file where the elements start; None if they are compressed.
         stored_dtype: dtype of the bytes in the file.
+        is_bfloat16: the dtype is uint16, holding the bits of bfloat16 numbers.
     """
 
     path: Path
@@ -56,6 +57,7 @@ class ArrayFile:
     is_fortran: bool
     data_offset: int | None
     stored_dtype: np.dtype
+    is_bfloat16: bool = False
 
     @property
     def name(self) -> str:
@@ -77,11 +79,13 @@ class ArrayFile:
                 yield stream
 
     def load(self) -> np.ndarray:
-        """Read the whole array; for small ones."""
+        """Read the whole array; for small ones. What is bfloat16 becomes float32."""
         with self.stream() as stream:
             array = stream.take(math.prod(self.shape))
         if self.dtype.kind == "U" and array.size and array.view(np.uint32).max() > sys.maxunicode:
             raise InputError(f"{self.name}: damaged, it holds text of what are no letters; fetch or write the file again")
+        if self.is_bfloat16:
+            array = (array.astype(np.uint32) << 16).view(np.float32)
         return array.reshape(self.shape, order="F" if self.is_fortran else "C")
 
 
@@ -137,11 +141,12 @@ class _InflatingStream:
 
 def _checked(array: np.ndarray, count: int, source: ArrayFile) -> np.ndarray:
     if array.size != count:
-        raise _truncated(source)
+        raise truncated(source)
     return array.astype(source.dtype, copy=False)
 
 
-def _truncated(source: ArrayFile) -> InputError:
+def truncated(source: ArrayFile) -> InputError:
+    """Return the error for a file with fewer elements than its header says."""
     return InputError(f"{source.name}: truncated, it should hold {math.prod(source.shape)} elements; fetch or write the file again")
 
 
@@ -176,7 +181,7 @@ def _describe(file, path: Path, member: str, data_offset: int | None, num_bytes:
         stored_dtype=dtype,
     )
     if file.tell() - start + math.prod(shape) * dtype.itemsize > num_bytes:  # a false header: do not allocate what it claims
-        raise _truncated(array)
+        raise truncated(array)
     return array
 
 
@@ -202,10 +207,13 @@ def open_npz(path: Path) -> dict[str, ArrayFile]:
             raise InputError(f"{path}: not a .npz archive, or a damaged one ({error}); fetch or write the file again") from error
 
 
+def data_offset(raw: BinaryIO, info: zipfile.ZipInfo) -> int:
+    """Return where a member's bytes start: behind a header of their own, a name and what else there is."""
+    raw.seek(info.header_offset + _LENGTHS_AT)
+    return info.header_offset + _LOCAL_HEADER_BYTES + sum(struct.unpack("<HH", raw.read(4)))
+
+
 def _describe_member(raw: BinaryIO, archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> ArrayFile:
-    offset = None
-    if info.compress_type == zipfile.ZIP_STORED:  # its bytes start behind a header of their own, a name and what else there is
-        raw.seek(info.header_offset + _LENGTHS_AT)
-        offset = info.header_offset + _LOCAL_HEADER_BYTES + sum(struct.unpack("<HH", raw.read(4)))
+    offset = data_offset(raw, info) if info.compress_type == zipfile.ZIP_STORED else None
     with archive.open(info) as file:
         return _describe(file, path, info.filename.removesuffix(".npy"), offset, info.file_size)

@@ -78,13 +78,14 @@ def array_rows(file: ArrayFile, axis: int = 0, pick: int | None = None) -> Array
     return ArrayRows(file, axis, pick)
 
 
-def edge_columns(file: ArrayFile) -> dict[str, ArrayRows]:
-    """Read an `edge_index` of shape [2, E]: row 0 the sources, row 1 the destinations."""
-    if len(file.shape) != 2 or file.shape[0] != 2:
+def edge_columns(file: ArrayFile, *, or_pairs: bool = False) -> dict[str, ArrayRows]:
+    """Read an `edge_index` of shape [2, E]: row 0 the sources, row 1 the destinations; `or_pairs`: or pairs, of shape [E, 2]."""
+    axis = 0 if or_pairs and file.shape[:1] != (2,) else 1
+    if len(file.shape) != 2 or file.shape[1 - axis] != 2:
         raise InputError(f"{file.name}: has shape {list(file.shape)}; an edge_index has shape [2, number of edges]")
-    if file.dtype.kind not in "iu":
-        raise InputError(f"{file.name}: holds {file.dtype}; node ids are integers")
-    return {SRC: array_rows(file, 1, 0), DST: array_rows(file, 1, 1)}
+    if file.dtype.kind not in "iu" or file.is_bfloat16:
+        raise InputError(f"{file.name}: holds {'bfloat16' if file.is_bfloat16 else file.dtype}; node ids are integers")
+    return {SRC: array_rows(file, axis, 0), DST: array_rows(file, axis, 1)}
 
 
 class ArrayFileTable(Table):
@@ -92,7 +93,10 @@ class ArrayFileTable(Table):
 
     def __init__(self, rows: Mapping[str, ArrayRows], name: str) -> None:
         self.name, self._rows = name, {key: replace(each, is_matrix=key == "x") for key, each in rows.items()}
-        self.columns = {key: Column(name=key, dtype=each.file.dtype, row_shape=each.row_shape) for key, each in self._rows.items()}
+        self.columns = {
+            key: Column(name=key, dtype=each.file.dtype, row_shape=each.row_shape, is_bfloat16=each.file.is_bfloat16)
+            for key, each in self._rows.items()
+        }
         first = next(iter(self._rows.values()))
         for each in self._rows.values():
             if each.num_rows != first.num_rows:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from penstock.errors import MissingFileError, UsageError
-from penstock.sources.array_file import open_npy
-from penstock.sources.array_table import ArrayFileTable, array_rows
+from penstock.sources.array_file import ArrayFile, open_npy
+from penstock.sources.array_table import ArrayFileTable, ArrayRows, array_rows, edge_columns
 from penstock.sources.columns import ColumnsTable, Request
 from penstock.sources.csv_layout import COMPRESSED
 from penstock.sources.csv_table import CsvTable
@@ -16,10 +16,12 @@ from penstock.sources.parquet_table import ParquetTable
 from penstock.sources.source import Table
 from penstock.sources.tables import ConcatenatedTable, has_rows
 from penstock.sources.time_units import finest
+from penstock.sources.torch_file import open_pt
 
 Files = str | Path | Sequence[str | Path]
 """A file, a pattern, a folder of part files, or a list of these. Parts are taken in the order of their names."""
 
+_ARRAYS = (".npy", ".pt")
 _CSV, _PARQUET = (".csv", ".tsv", ".txt", ".edges"), (".parquet", ".pq")
 
 
@@ -29,6 +31,16 @@ def file_format(path: Path) -> str:
     if suffix in _CSV:
         return "csv"
     return "parquet" if suffix in _PARQUET else "npy" if suffix == ".npy" else ""
+
+
+def are_arrays(files: Files) -> bool:
+    """Tell whether these are names of arrays (`.npy`), or of tensors that `torch.save` wrote (`.pt`)."""
+    return all(Path(item).suffix.lower() in _ARRAYS for item in ([files] if isinstance(files, str | Path) else files))
+
+
+def open_array(path: Path) -> ArrayFile:
+    """Describe the array in a `.npy` or `.pt` file."""
+    return open_pt(path) if path.suffix.lower() == ".pt" else open_npy(path)
 
 
 def expand(files: Files, base: Path) -> list[Path]:
@@ -89,9 +101,15 @@ def _agree_on_units(parts: Sequence[ColumnsTable]) -> None:
 
 
 def open_arrays(fields: Mapping[str, Files], base: Path) -> list[Table]:
-    """Open fields that are `.npy` files, one row of the array for each row of the table."""
-    tables: list[Table] = []
-    for name, files in fields.items():
-        parts = [ArrayFileTable({name: array_rows(open_npy(path))}, str(path)) for path in expand(files, base)]
-        tables.append(parts[0] if len(parts) == 1 else ConcatenatedTable(parts, parts[0].name))
-    return tables
+    """Open fields that are arrays, one row of the array for each row of the table."""
+    return [_open_parts(files, base, lambda file, name=name: {name: array_rows(file)}) for name, files in fields.items()]
+
+
+def open_edge_arrays(files: Files, base: Path) -> Table:
+    """Open the ends of edges that are arrays of shape [2, edges], or pairs of shape [edges, 2]."""
+    return _open_parts(files, base, lambda file: edge_columns(file, or_pairs=True))
+
+
+def _open_parts(files: Files, base: Path, rows: Callable[[ArrayFile], dict[str, ArrayRows]]) -> Table:
+    parts = [ArrayFileTable(rows(open_array(path)), str(path)) for path in expand(files, base)]
+    return parts[0] if len(parts) == 1 else ConcatenatedTable(parts, parts[0].name)

@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from penstock.errors import InputError, first_line
+from penstock.errors import InputError
 from penstock.sources.array_file import open_npy
 from penstock.sources.array_table import ArrayFileTable, array_rows, edge_columns
 from penstock.sources.ogb import LabelTable
 from penstock.sources.source import EdgeTable, NodeTable, Source, Table
 from penstock.sources.splits import DEFAULT, Split, index_part, part_name
 from penstock.sources.tables import join
+from penstock.sources.torch_file import load_numbers
 
 _TARGET = "paper"
 
@@ -98,23 +99,5 @@ def _read_split(path: Path) -> dict[str, np.ndarray]:
         raise InputError(f"{path / 'split_dict.pt'}: must give each part its node numbers, got {splits!r:.60}") from error
 
 
-def _load_torch(path: Path) -> dict[str, Any]:
-    """Load a dictionary of numbers and arrays, without executing code from the file."""
-    if not path.exists():
-        return {}
-    import torch
-
-    make_array: Any = np.empty(0).__reduce__()[0]
-    numpy_parts = [
-        make_array,
-        (make_array, "numpy.core.multiarray._reconstruct"),  # the name before NumPy 2
-        np.ndarray,
-        np.dtype,
-        np.dtypes.Int64DType,
-        np.dtypes.Int32DType,
-    ]
-    with torch.serialization.safe_globals(numpy_parts):
-        try:
-            return torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:
-            raise InputError(f"{path}: cannot be loaded without running code in it ({first_line(error)}); see split/<part>.npy") from error
+def _load_torch(path: Path) -> Any:
+    return load_numbers(path, "split/<part>.npy") if path.exists() else {}

@@ -14,7 +14,8 @@ from typing import Any
 from penstock.errors import InputError, MissingFileError, UsageError, argument, did_you_mean
 from penstock.records import EDGE, NODE
 from penstock.sources.columns import ColumnSpec, IdKind
-from penstock.sources.files import Files, expand, file_format
+from penstock.sources.files import Files, are_arrays, expand, file_format
+from penstock.sources.graphbolt import is_graphbolt, open_graphbolt
 from penstock.sources.mag240m import is_mag240m, open_mag240m
 from penstock.sources.npz import open_npz_graph
 from penstock.sources.ogb import open_ogb, raw_folder
@@ -39,9 +40,9 @@ def open_source(source: Any, /, **options: Any) -> Source:
         source: one of
             PyG's Data or HeteroData;
             a `.npz` archive (see `penstock.sources.npz`);
-            CSV or Parquet edge tables: a file, a pattern, a folder of parts, or a list (options: see `open_edge_list`);
+            edges in CSV or Parquet tables or in arrays: a file, a pattern, a folder of parts, or a list (options: see `open_edge_list`);
             a `.json` description of a typed graph in tables, or the same as a mapping (see `penstock.sources.table_graph`);
-            the folder of an OGB node data set (option `split`) or of MAG240M;
+            the folder of an OGB node data set (option `split`), of MAG240M, or of GraphBolt (options: see `penstock.sources.graphbolt`);
             a Source, which is returned as it is.
         **options: of the kind of source.
     """
@@ -75,12 +76,17 @@ def _open_path(path: Path, options: _Options) -> Source:
     if path.is_dir():
         if (path / "manifest.json").exists():
             raise UsageError(f"{path}: is a store already; open it with penstock.open")
+        if is_graphbolt(path):
+            return _call(open_graphbolt, options, "a GraphBolt folder", path)
         if is_mag240m(path):
             return _call(lambda: open_mag240m(path), options, "MAG240M")
         if raw_folder(path) is not None:
             return _call(open_ogb, options, "an OGB folder", path)
         if not any(file_format(part) for part in path.iterdir()):
-            raise InputError(f"{path}: no graph that is known here: no raw/ of OGB, no processed/ of MAG240M, no CSV or Parquet part files")
+            raise InputError(
+                f"{path}: no graph that is known here: no raw/ of OGB, no processed/ of MAG240M, "
+                "no metadata.yaml of GraphBolt, no CSV or Parquet part files"
+            )
         return _call(open_edge_list, options, "an edge list", path)
     if not path.exists() and not any(sign in str(path) for sign in "*?["):
         raise MissingFileError(f"{path}: no such file or folder")
@@ -88,8 +94,9 @@ def _open_path(path: Path, options: _Options) -> Source:
         return _call(lambda: open_npz_graph(path), options, "an .npz archive")
     if path.suffix.lower() == ".json":
         return _call(lambda: open_description(path), options, "a description")
-    if any(file_format(part) not in ("csv", "parquet") for part in expand(path, Path())):
-        raise InputError(f"{path}: not a kind of file that a graph can be read from; known are .npz, .csv, .tsv, .txt, .parquet and .json")
+    if any(file_format(part) not in ("csv", "parquet") and not are_arrays(part) for part in expand(path, Path())):
+        known = ".npz, .csv, .tsv, .txt, .parquet, .json, and .npy or .pt of shape [2, number of edges]"
+        raise InputError(f"{path}: not a kind of file that a graph can be read from; known are {known}")
     return _call(open_edge_list, options, "an edge list", path)
 
 

@@ -24,10 +24,9 @@ import pyarrow as pa
 
 from penstock.errors import InputError, UsageError, argument
 from penstock.records import EDGE, EdgeType, NodeType
-from penstock.sources.array_file import open_npy
 from penstock.sources.columns import ColumnSpec, IdKind, Request
 from penstock.sources.csv_layout import is_blank
-from penstock.sources.files import Files, expand, file_format, open_arrays, open_files
+from penstock.sources.files import Files, are_arrays, expand, file_format, open_array, open_arrays, open_edge_arrays, open_files
 from penstock.sources.option_types import check_types
 from penstock.sources.source import CHUNK_ROWS, DST, ID, LABELS, SRC, ArrayTable, EdgeTable, NodeTable, Source, Table
 from penstock.sources.splits import DEFAULT, PARTS, Split, column_split, find_rows, index_part, part_name
@@ -44,14 +43,14 @@ class NodeFiles:
     """The files of one node type; all attributes are optional.
 
     Attributes:
-        files: CSV or Parquet tables with one row per node; None for fields from `.npy` files only, or none at all.
+        files: CSV or Parquet tables with one row per node; None for fields from arrays only, or none at all.
         num_nodes: number of nodes; needed only if neither a table nor the edges determine it.
         id: column of ids; by default `id` if the table has it, else row i is node i.
         ids: "number" (0..n-1), "int" (any 64-bit integers, mapped), "string" (mapped); None: depends on the columns.
-        fields: field -> columns ("age", "f*", "f0:f127", "3", a list) or a `.npy` file with one row per node.
+        fields: field -> columns ("age", "f*", "f0:f127", "3", a list) or an array (`.npy`, `.pt`) with one row per node.
         dtypes: field -> dtype of a field from columns; by default that of the columns (CSV: float32 for several columns).
         split: column with train, val or test.
-        splits: part -> file of ids (CSV, Parquet, `.npy`) or `.npy` mask; or a folder with train.*, valid.*, test.*.
+        splits: part -> file of ids (CSV, Parquet, `.npy`, `.pt`) or mask (`.npy`, `.pt`); or a folder with train.*, valid.*, test.*.
         header, delimiter: of CSV files; None: detect them.
     """
 
@@ -87,7 +86,7 @@ class EdgeFiles:
     """The files of one edge type.
 
     Attributes:
-        files: CSV or Parquet tables with one row per edge.
+        files: CSV or Parquet tables with one row per edge; or an array (`.npy`, `.pt`) of shape [2, edges], or pairs [edges, 2].
         src, dst: columns of the ends; by default `src` and `dst`, or the first two columns of a CSV without header.
         fields, dtypes, header, delimiter: as for nodes. A field called weight is read as float64.
     """
@@ -197,13 +196,12 @@ def open_tables(edges: Mapping[EdgeType, EdgeFiles], nodes: Mapping[NodeType, No
 
 
 def _requests(files: NodeFiles | EdgeFiles) -> tuple[list[Request], dict[str, Files]]:
-    """Split the fields into those from columns and those from `.npy` files."""
+    """Split the fields into those from columns and those from arrays."""
     requests, arrays = [], {}
     for name, columns in files.fields.items():
-        is_npy = isinstance(columns, str | Path) and file_format(Path(columns)) == "npy"
-        if name in (SRC, DST) or (name == ID and not is_npy):
+        if name in (SRC, DST) or (name == ID and not are_arrays(columns)):
             raise UsageError(f"a field cannot be called {name!r}: name the column by {argument(name)}")
-        if is_npy:
+        if are_arrays(columns):
             arrays[name] = columns
         else:
             requests.append(Request(name=name, columns=columns, dtype=_dtype(files, name)))
@@ -264,7 +262,13 @@ def _node_table(node_type: NodeType, files: NodeFiles, base: Path) -> NodeTable:
 def _edge_table(edge_type: EdgeType, files: EdgeFiles, nodes: Mapping[NodeType, NodeFiles], base: Path) -> EdgeTable:
     requests, arrays = _requests(files)
     ends = [_id_request(SRC, files.src, nodes[edge_type[0]].ids), _id_request(DST, files.dst, nodes[edge_type[2]].ids)]
-    table = open_files(files.files, [*ends, *requests], base, files.delimiter, files.header)
+    if are_arrays(files.files):
+        for name, column in {SRC: files.src, DST: files.dst, **{each.name: each.columns for each in requests}}.items():
+            if column is not None:
+                raise UsageError(f"edges {'-'.join(edge_type)}: {name!r} is to come from a column, and {files.files} is an array")
+        table = open_edge_arrays(files.files, base)
+    else:
+        table = open_files(files.files, [*ends, *requests], base, files.delimiter, files.header)
     joined = join([table, *open_arrays(arrays, base)], table.name)
     assert joined is not None
     return EdgeTable(edge_type=edge_type, table=joined)
@@ -374,15 +378,15 @@ def _split_files(splits: Mapping[str, str] | str | Path, base: Path) -> dict[str
 
 def _read_mask(path: Path) -> np.ndarray | None:
     """Read a mask; None if the file is not a mask."""
-    file = open_npy(path) if file_format(path) == "npy" else None
+    file = open_array(path) if are_arrays(path) else None
     return file.load() if file is not None and file.dtype == np.bool_ and file.shape != () else None
 
 
 def _read_ids(path: Path, is_text: bool) -> pa.Array:
     """Read a list of ids, the first column of a file."""
     none = pa.array([], pa.string() if is_text else pa.int64())
-    if file_format(path) == "npy":
-        array = open_npy(path).load()
+    if are_arrays(path):
+        array = open_array(path).load()
         if array.ndim != 1 or (array.size and array.dtype.kind not in ("U" if is_text else "iu")):
             wanted = "strings, as the ids are" if is_text else "node numbers"
             raise InputError(f"{path}: has shape {list(array.shape)} and dtype {array.dtype}; expected a list of {wanted}, or a mask")

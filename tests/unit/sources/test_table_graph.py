@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from tests.tables import check_table, edges_of, read_all
 
 from penstock.errors import InputError, MissingFieldError, MissingFileError, PenstockError, UsageError
@@ -73,6 +74,24 @@ def test_fields_from_npy(folder):
     np.save("x1.npy", np.arange(3.0)[:, None])
     one = open_source("edges.csv", node_fields={"x": "x1.npy", "age": "x1.npy"})
     assert [column.row_shape for column in one.nodes[NODE].table.columns.values()] == [(1,), ()]
+
+
+@pytest.mark.parametrize("ending", ["npy", "pt"])
+def test_edges_from_arrays(folder, ending):
+    """[2, E] as PyG has it, or pairs [E, 2], in either memory order; two edges are read as PyG reads them."""
+    edges = np.array([[0, 1, 2, 0], [1, 2, 0, 2]], dtype=np.int32)
+    for name, array in {"e": edges, "f": np.asfortranarray(edges), "pairs": edges.T.copy(), "g": edges.T, "two": edges[:, :2]}.items():
+        np.save(f"{name}.npy", array) if ending == "npy" else torch.save(torch.from_numpy(array.copy(order="K")), f"{name}.pt")
+        source = open_source(f"{name}.{ending}")
+        check_table(source.edges[EDGE].table)
+        assert edges_of(source).tolist() == edges[:, : 2 if name == "two" else 4].tolist()
+    np.save("w1.npy", np.arange(4.0))
+    np.save("w2.npy", np.array([4.0, 5.0]))
+    parts = open_source([f"e.{ending}", f"two.{ending}"], edge_fields={"weight": ["w1.npy", "w2.npy"]})
+    assert check_table(parts.edges[EDGE].table)["weight"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert ingest(parts, folder / "store").num_edges[EDGE] == 6
+    typed = open_source({"edges": {"a__to__b": f"e.{ending}"}, "nodes": {"a": {"num_nodes": 3}, "b": {"num_nodes": 3}}})
+    np.testing.assert_array_equal(edges_of(typed), edges)
 
 
 def test_named_nodes(folder):
@@ -246,7 +265,11 @@ def test_a_description_is_utf8_whatever_the_locale(described, monkeypatch):
     [
         ("absent.csv", {}, MissingFileError, "absent.csv: no such file or folder"),
         ("absent-*.csv", {}, MissingFileError, r"absent-\*.csv: no CSV, Parquet or .npy file there"),
-        ("x.npy", {}, InputError, "x.npy: not a kind of file that a graph can be read from"),
+        ("x.pdf", {}, InputError, "x.pdf: not a kind of file that a graph can be read from"),
+        ("x.npy", {}, InputError, "x.npy: holds float16; node ids are integers"),
+        ("t.npy", {}, InputError, r"t.npy: has shape \[3, 3\]; an edge_index has shape \[2, number of edges\]"),
+        ("e.npy", {"src": "0"}, UsageError, "edges node-to-node: 'src' is to come from a column, and e.npy is an array"),
+        ("e.npy", {"edge_fields": {"w": "w"}}, UsageError, "edges node-to-node: 'w' is to come from a column, and e.npy is an array"),
         ("empty", {}, InputError, "empty: no graph that is known here"),
         ("a_store", {}, UsageError, "a_store: is a store already"),
         (7, {}, UsageError, "cannot read a graph from int; give a path"),
@@ -293,6 +316,9 @@ def test_a_description_is_utf8_whatever_the_locale(described, monkeypatch):
     ],
 )
 def test_bad_requests(folder, source, options, error, message):
+    (folder / "x.pdf").touch()
+    np.save("t.npy", np.eye(3, dtype=int))
+    np.save("e.npy", np.eye(2, dtype=int))
     (folder / "empty").mkdir()
     (folder / "a_store").mkdir()
     (folder / "a_store" / "manifest.json").touch()

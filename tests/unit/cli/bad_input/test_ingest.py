@@ -217,6 +217,106 @@ def test_splits_of_something_else(tmp_path, capfd):
         assert fault in said(capfd, "ingest", "e.csv", "store", "--num-nodes", 2, "--splits", "split")
 
 
+def test_arrays_in_place_of_tables(tmp_path, capfd):
+    np.save("e.npy", np.zeros((3, 3), int))
+    assert "e.npy: has shape [3, 3]" in said(capfd, "ingest", "e.npy", "store")
+    assert "'src' is to come from a column" in said(capfd, "ingest", "e.npy", "store", "--src", "a")
+    for value, fault in (
+        (Path(), "without running code"),
+        ({"x": torch.zeros(2)}, "holds a dict"),
+        (torch.zeros(4, 4)[:, ::2], "strides [4, 2]"),
+    ):
+        torch.save(value, "e.pt")
+        assert fault in said(capfd, "ingest", "e.pt", "store")
+    torch.save(torch.zeros(2), "e.pt", _use_new_zipfile_serialization=False)
+    assert "before 1.6" in said(capfd, "ingest", "e.pt", "store")
+
+
+def test_folders_of_graphbolt(tmp_path, capfd):
+    """From a folder that is right, one change at a time."""
+    np.savetxt(tmp_path / "e.csv", np.zeros((3, 2)), fmt="%d", delimiter=",")
+    for name, array in {
+        "f": np.zeros((2, 3)),
+        "s": np.arange(2),
+        "y": np.arange(2),
+        "wide": np.zeros((2, 2)),
+        "links": np.zeros((3, 2)),
+    }.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    right = """graph:
+  nodes:
+  - num: 2
+  edges:
+  - format: csv
+    path: e.csv
+feature_data:
+- domain: node
+  name: feat
+  format: numpy
+  path: f.npy
+- domain: node
+  name: more
+  format: numpy
+  path: wide.npy
+tasks:
+- name: a
+  train_set:
+  - data:
+    - {"name": "seeds", "format": "numpy", "path": "s.npy"}
+    - {"name": "labels", "format": "numpy", "path": "y.npy"}
+- name: b
+  train_set:
+  - data:
+    - {"name": "seeds", "format": "numpy", "path": "links.npy"}
+"""
+
+    def put(old, new):
+        assert old in right
+        (tmp_path / "metadata.yaml").write_text(right.replace(old, new, 1))
+
+    def line(change=("", ""), options=()):
+        put(*change)
+        return said(capfd, "ingest", tmp_path, "store", *options)
+
+    put("name: feat", "name: f")
+    code, error = call(capfd, "ingest", tmp_path, "store")
+    warnings = [each.removeprefix("warning: ") for each in error.splitlines() if each.startswith("warning: ")]
+    assert (code, len(warnings)) == (0, 2)
+    assert "left out: links of task 'b'" in warnings[0]
+    assert "'node' has features f, more, and none is x" in warnings[1]
+    for warning in warnings:
+        assert_in_table(warning)
+    (tmp_path / "metadata.yaml").write_bytes(b"\xff")
+    assert "metadata.yaml: not a YAML file" in said(capfd, "ingest", tmp_path, "store")
+    assert "line 3: '&a 2' is not understood" in line(("num: 2", "num: &a 2"))
+    assert "line 6: 'format'" in line(("    path: e.csv", "    format: csv"))
+    assert "metadata.yaml: graph: must be names" in line(("graph:", "graph: 3\nother:"))
+    assert "graph: nodes must be a list" in line(("  - num: 2", "    num: 2"))
+    assert "graph: edges must be a list, got None" in line(("  edges:", "  arcs:"))
+    assert "graph: edges[0]: path must be text" in line(("    path: e.csv\n", ""))
+    assert "graph: nodes[0]: num must be a whole number, 0 or more, got 'many'" in line(("num: 2", "num: many"))
+    assert "format 'parquet' is not known; write csv or numpy" in line(("format: csv", "format: parquet"))
+    assert "the format is numpy and e.csv does not end in .npy" in line(("format: csv", "format: numpy"))
+    assert "edge type 'a:b'" in line(("format: csv", "format: csv\n    type: a:b"))
+    assert "'user' is no type of the graph; they are node, node:to:node" in line(("name: feat", "type: user\n  name: feat"))
+    assert "has seeds of 'user'" in line(("train_set:\n  - data", "train_set:\n  - type: user\n    data"))
+    assert "f.npy has 2 rows for 3 nodes" in line(("num: 2", "num: 3"))
+    assert "name it by --node-field" in line(("name: feat", "name: id"))
+    assert "labels of task 'a' and a feature would both" in line(("name: feat", "name: y"))
+    assert "--node-field names 'f', which is no feature of nodes; they are feat, more" in line(options=("--node-field", "x=f"))
+    assert "no task 'c' has nodes as seeds; there are a" in line(options=("--split", "c"))
+    assert "(a, b); choose one by --split" in line(("links.npy", "s.npy"))
+    assert "expected one row for each of 2 seeds" in line(("y.npy", "links.npy"))
+    labels = '{"name": "labels", "format": "numpy", "path": "wide.npy"}'
+    again = f'train_set:\n  - data:\n    - {{"name": "seeds", "format": "numpy", "path": "s.npy"}}\n    - {labels}\n'
+    assert "rows have shapes [[], [2]]" in line(("- name: b\n", "  " + again.replace("train", "test") + "- name: b\n"))
+    (tmp_path / "metadata.yaml").unlink()
+    (tmp_path / "preprocessed").mkdir()
+    (tmp_path / "preprocessed" / "metadata.yaml").write_text("graph_topology:\n  path: preprocessed/g.pt\n")
+    torch.save(torch.zeros(1), tmp_path / "preprocessed" / "g.pt")
+    assert "not a graph of GraphBolt" in said(capfd, "ingest", tmp_path, "store")
+
+
 def test_folders_with_broken_lists(tmp_path, capfd):
     ogb = tmp_path / "ogb"
     (ogb / "relations").mkdir(parents=True)
