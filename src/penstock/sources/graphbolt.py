@@ -32,7 +32,6 @@ from penstock.sources.ogb import LabelTable
 from penstock.sources.source import DST, ID, LABELS, SRC, ArrayTable, EdgeTable, NodeTable, Source, Table
 from penstock.sources.splits import DEFAULT, Split, index_part
 from penstock.sources.tables import join
-from penstock.sources.yaml_file import read_yaml
 
 logger = logging.getLogger("penstock")
 
@@ -64,7 +63,7 @@ def open_graphbolt(
     is_raw = path.name != _PREPROCESSED and (path / _FILE).exists()
     path = path.parent if path.name == _PREPROCESSED else path
     file = path / _FILE if is_raw else path / _PREPROCESSED / _FILE
-    top = _Entry(str(file), read_yaml(file))
+    top = _Entry(str(file), _read(file))
     graph = top.entry("graph" if is_raw else "graph_topology")
     listed = [*graph.entries("feature_data"), *top.entries("feature_data")]
     left_out = [f"feature {each.text('name')!r} of the graph" for each in listed if each.values.get("domain") not in ("node", "edge")]
@@ -97,6 +96,15 @@ def open_graphbolt(
             shown = (file, kind, ", ".join(fields[kind]), next(iter(fields[kind])))
             logger.warning("%s: %r has features %s, and none is x, which models read: name it, as by --node-field x=%s", *shown)
     return source
+
+
+def _read(file: Path) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(file.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise InputError(f"{file}: not a YAML file that can be read ({' '.join(str(error).split())})") from error
 
 
 @dataclass(frozen=True, slots=True)
