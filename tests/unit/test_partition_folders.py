@@ -18,6 +18,7 @@ from penstock.partition import Part, describe_partition, partition_store, writer
 from penstock.partition import run as partition_run
 from penstock.partition.checking import check_partition
 from penstock.records import EDGE, NODE
+from penstock.store.progress import Quiet
 from penstock.store.sealed import seal
 from tests.feed.inputs import homogeneous_data
 from tests.partitions import cut
@@ -314,3 +315,15 @@ def test_train_nodes_are_balanced(tmp_path):
     found = partition_store(tmp_path / "store", tmp_path / "parts", 4, split="default")
     assert found["train"] == [10] * 4
     assert sum(found["nodes"]) == 200
+
+
+def test_choosing_owners_says_how_far_it_is(store, tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.store.progress._FIRST_S", 0.0)
+    monkeypatch.setattr("penstock.partition.kinds.PIECE", 7)
+    said, progress = [], Quiet()
+    progress.note = said.append
+    chosen = partition_store(store, tmp_path / "parts", 3, progress=progress)
+    assert "choosing owners, pass 1 of at most 10: million nodes 1 of 6" in said
+    monkeypatch.undo()
+    whole = partition_store(store, tmp_path / "again", 3)
+    assert {**chosen, "seconds": 0, "written_s": 0, "path": ""} == {**whole, "seconds": 0, "written_s": 0, "path": ""}

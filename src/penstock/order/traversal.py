@@ -13,6 +13,7 @@ from penstock.kernels.breadth_first import cpu as kernels
 from penstock.order.grouping import BLOCK, invert
 from penstock.order.view import UndirectedView, read_at_random
 from penstock.records import NodeType, index_dtype
+from penstock.store.progress import told_meanwhile
 
 
 def traverse_seeds(view: UndirectedView, seed_type: NodeType, seeds: np.ndarray, root: int) -> np.ndarray:
@@ -42,9 +43,14 @@ def _traverse(view: UndirectedView, wanted: np.ndarray, root: int) -> np.ndarray
         return wanted
     marks, queue, reached = np.zeros(view.num_nodes, np.uint8), np.empty(view.num_nodes, view.id_dtype), np.empty_like(wanted)
     marks[wanted] = kernels.WANTED
-    with read_at_random(view):
+    with read_at_random(view), told_meanwhile("traversing the graph:", lambda: _share_reached(marks)):
         kernels.breadth_first(*view.arrays, wanted, wanted.size, marks, queue, reached)
     return reached
+
+
+def _share_reached(marks: np.ndarray) -> float:
+    """Estimate the share of the nodes that a traversal has reached."""
+    return float(np.mean(marks[:: max(marks.size >> 16, 1)] & kernels.REACHED))
 
 
 def _find(ascending: np.ndarray, reached: np.ndarray, first_id: int, dtype: type) -> np.ndarray:
@@ -65,7 +71,7 @@ def traverse_nodes(view: UndirectedView) -> np.ndarray:
     reached = np.arange(view.num_nodes, dtype=view.id_dtype)
     if view.indptrs and view.num_nodes:
         marks, queue = np.full(view.num_nodes, kernels.WANTED, np.uint8), np.empty(view.num_nodes, view.id_dtype)
-        with read_at_random(view):
+        with read_at_random(view), told_meanwhile("traversing the graph:", lambda: _share_reached(marks)):
             kernels.breadth_first(*view.arrays, reached, view.num_nodes, marks, queue, queue)  # all are wanted: the queue is the order
         return queue
     return reached

@@ -14,9 +14,13 @@ import numpy as np
 from penstock.kernels.greedy_parts import cpu as kernels
 from penstock.order.view import UndirectedView, view_undirected
 from penstock.records import CSC, Graph, NodeType
+from penstock.store.progress import told
 
 SLACK_PERCENT = 5
 """By how much parts may exceed their share of a kind, in methods that choose owners node by node."""
+
+PIECE = 1_000_000
+"""Nodes that are placed at a time."""
 
 SETTLED = 0.01
 """Passes end when less than this share of the nodes moves."""
@@ -66,9 +70,12 @@ def stream(
     Cost: per pass, all edges once, and nodes * parts steps.
     """
     met, capacities = np.zeros(num_parts, np.int64), share_out(counts, num_parts)
-    for _ in range(num_passes):
+    pieces = [order[first : first + PIECE] for first in range(0, order.size, PIECE)]
+    for number in range(1, num_passes + 1):
         sizes = np.zeros((counts.size, num_parts), np.int64)
-        if kernels.place(*view.arrays, order, kinds, capacities, sizes, owners, met) < SETTLED * order.size:
+        what = f"choosing owners, pass {number} of at most {num_passes}: million nodes"
+        moved = (kernels.place(*view.arrays, piece, kinds, capacities, sizes, owners, met) for piece in pieces)
+        if sum(told(moved, what, len(pieces))) < SETTLED * order.size:
             break
 
 

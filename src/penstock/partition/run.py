@@ -18,7 +18,7 @@ from penstock.partition.trainers import assign_trainers
 from penstock.partition.writer import refuse_existing, write_parts
 from penstock.store import Store
 from penstock.store.budget import format_bytes, require_room
-from penstock.store.progress import Progress, Quiet
+from penstock.store.progress import Progress, Quiet, hearing
 
 
 def partition_store(
@@ -68,7 +68,8 @@ def partition_store(
     num_bytes, frugal = most_bytes(graph, method), argument("method", "ldg")
     require_room(num_bytes, argument("method", method), f"take {frugal}" if method == "metis" else "take more memory")
     progress.note(f"choosing owners by {method}, in about {format_bytes(num_bytes)} of memory")
-    owners = assign(graph, num_parts, method, train=train, seed=seed)
+    with hearing(progress.note):
+        owners = assign(graph, num_parts, method, train=train, seed=seed)
     took_s = time.perf_counter() - started
     quality = measure(graph, owners, num_parts, train)
     made = {"method": method, "seed": seed, "seconds": round(took_s, 3), **quality.as_dict()}
@@ -76,7 +77,8 @@ def partition_store(
     if trainers_per_part > 1:
         progress.note(f"dividing each part among {trainers_per_part} trainers")
         started = time.perf_counter()
-        trainers = assign_trainers(graph, owners, num_parts, trainers_per_part, method, train=train, seed=seed)
+        with hearing(progress.note):
+            trainers = assign_trainers(graph, owners, num_parts, trainers_per_part, method, train=train, seed=seed)
         made["seconds"] = round(took_s + time.perf_counter() - started, 3)
         both = {t: owners[t] * np.int16(trainers_per_part) + each for t, each in trainers.items()}
         among = measure(graph, both, num_parts * trainers_per_part, train)

@@ -7,6 +7,7 @@ inside it, so it reports to the log `penstock.progress` (INFO) instead, which `p
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -57,6 +58,26 @@ def told(items: Iterable[T], what: str, total: int) -> Iterator[T]:
         if time.monotonic() >= due:
             due = time.monotonic() + _THEN_S
             logger.info("%s %s of %s", what, f"{number:,}", f"{total:,}")
+
+
+@contextmanager
+def told_meanwhile(what: str, share: Callable[[], float]) -> Iterator[None]:
+    """While a single long call runs within the block, log which share of it is done: after ten seconds, then once a minute."""
+    over = threading.Event()
+
+    def watch() -> None:
+        wait_s = _FIRST_S
+        while not over.wait(wait_s):
+            logger.info("%s %.0f %%", what, 100 * share())
+            wait_s = _THEN_S
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
 
 
 @contextmanager

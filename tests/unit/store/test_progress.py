@@ -1,9 +1,12 @@
 """What long work deep within a loader says of itself."""
 
 import logging
+import threading
+
+import pytest
 
 from penstock.store import progress
-from penstock.store.progress import hearing, told
+from penstock.store.progress import hearing, told, told_meanwhile
 
 
 def test_the_first_line_comes_after_ten_seconds_then_one_a_minute(monkeypatch):
@@ -22,3 +25,19 @@ def test_nobody_hears_what_goes_on_outside():
     logging.getLogger("penstock.progress").info("unheard")
     assert not said
     assert not logging.getLogger("penstock.progress").isEnabledFor(logging.INFO)
+
+
+def test_a_long_call_says_how_far_it_is(monkeypatch):
+    monkeypatch.setattr("penstock.store.progress._FIRST_S", 0.0)
+    heard, is_heard = [], threading.Event()
+
+    def hear(message):
+        heard.append(message)
+        is_heard.set()
+
+    with hearing(hear), told_meanwhile("counting:", lambda: 0.42):
+        assert is_heard.wait(10)
+    assert heard == ["counting: 42 %"]
+    with pytest.raises(ZeroDivisionError), told_meanwhile("counting:", lambda: 0.42):
+        raise ZeroDivisionError
+    assert not [thread for thread in threading.enumerate() if "watch" in thread.name]
