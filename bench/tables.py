@@ -215,6 +215,9 @@ def speed_page() -> str:
     typed = read("typed")
     if typed:
         lines += typed_section(typed)
+    attention = read("attention")
+    if attention:
+        lines += attention_section(attention)
     disk = read("disk")
     if disk:
         lines += disk_section(disk)
@@ -249,6 +252,27 @@ def typed_section(typed: dict[str, Any]) -> list[str]:
         ),
         "",
         *table(head, rows),
+        "",
+    ]
+
+
+def attention_section(attention: dict[str, Any]) -> list[str]:
+    """Steps of layers of attention."""
+    rows = []
+    for memory in ("memory as it is", "freed memory kept"):
+        for kind, found in attention[memory].items():
+            cells = [f"{spread(found['step_s'][way])}: {found['over_pyg'][way]['median']:.3g}x" for way in ("plain", "by hand")]
+            rows.append([kind, memory, spread(found["step_s"]["trimmed"]), *cells])
+    return [
+        "## Layers of attention",
+        "",
+        *fold(
+            f"`{attention['command']}`, {machine(attention)}. Seconds of a step without loading, over the same batches in turns: medians, "
+            "least and most in brackets; then how many times as long PyG's take. Small, three layers of 128 in four heads; Penstock's "
+            "are PyG's behind `penstock.trim`."
+        ),
+        "",
+        *table(["layer", "memory", "`penstock.trim`", "PyG, `model(x, edge_index)`", "PyG, `trim_to_layer`"], rows),
         "",
     ]
 
