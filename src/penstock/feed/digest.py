@@ -12,7 +12,7 @@ import xxhash
 from torch_geometric.data import Data, HeteroData
 
 from penstock.errors import UsageError
-from penstock.feed.delivery import tensors_of
+from penstock.feed.tensors import tensors_of
 
 
 def digest(batch: Data | HeteroData) -> str:
@@ -51,3 +51,6 @@ def _update(state: xxhash.xxh3_64, name: str, value: Any) -> None:
             state.update(tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy().data)
     elif isinstance(value, (int, float, str, bool, list)):
         state.update(f"{name}:{value!r}".encode())
+    else:
+        for number, part in enumerate(tensors_of(value)):
+            _update(state, f"{name}/{number}", part)
