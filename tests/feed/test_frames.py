@@ -148,6 +148,14 @@ def test_a_frame_of_another_length():
         make_loader(data)
 
 
+def test_a_frame_of_edges_of_another_length():
+    """As in PyG, and said."""
+    data = homogeneous_frames()
+    data.edge_attr = data.edge_tf[torch.arange(2999)]
+    with pytest.warns(UserWarning, match="edge_attr has 2999 entries for 3000 edges: as in PyG each batch gets all of it"):
+        assert len(next(iter(make_loader(data))).edge_attr) == 2999
+
+
 def test_a_frame_on_a_gpu():
     class OnGPU(torch.Tensor):
         is_cuda, device = True, torch.device("cuda:0")

@@ -158,11 +158,11 @@ def _warn_of_lengths(key: NodeType | EdgeType, store: Any, names: tuple[str, ...
     """Say so where what is of nodes or edges by its name has another length: PyG takes it as the graph's, whole in every batch."""
     for name in names:
         value = store.get(name)
-        is_long = isinstance(value, torch.Tensor) and value.dim() and value.shape[0] > 1
-        if is_long and not (store.is_node_attr(name) or store.is_edge_attr(name)):
+        length = len(value) if is_frame(value) or (isinstance(value, torch.Tensor) and value.dim()) else 0
+        if length > 1 and not (store.is_node_attr(name) or store.is_edge_attr(name)):
             of = "" if key in (NODE, EDGE) else f" of '{key if isinstance(key, str) else '/'.join(key)}'"
             warnings.warn(
-                f"{name}{of} has {value.shape[0]} entries for {count}: as in PyG each batch gets all of it, not the rows that are its own",
+                f"{name}{of} has {length} entries for {count}: as in PyG each batch gets all of it, not the rows that are its own",
                 stacklevel=6,
             )
 
