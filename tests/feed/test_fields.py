@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import HeteroData
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import NodeLoader
 
 import penstock
@@ -173,6 +173,21 @@ def test_a_digest_of_an_element_with_a_stride():
     data = homogeneous_data()
     data.scale = torch.rand(2)[::2]
     assert penstock.digest(data) == penstock.digest(data.clone())
+
+
+def test_a_digest_of_conjugates():
+    rows = torch.tensor([1 + 2j, 3 - 4j])
+    assert penstock.digest(Data(scale=rows.conj())) == penstock.digest(Data(scale=rows.conj().resolve_conj()))
+    assert penstock.digest(Data(scale=rows.conj().imag)) == penstock.digest(Data(scale=-rows.imag))
+
+
+def test_a_digest_of_dictionaries_and_tuples():
+    """Of the tensors in them."""
+    data = homogeneous_data()
+    data.more = {"a": torch.zeros(3), "b": (torch.ones(2), 1)}
+    before = penstock.digest(data)
+    data.more["b"][0][1] = 2
+    assert penstock.digest(data) != before
 
 
 def test_a_type_called_as_the_only_one_of_other_graphs_is():

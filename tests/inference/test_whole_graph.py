@@ -8,12 +8,13 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GAT, GCN, GIN, PNA, EdgeCNN, GraphSAGE, HeteroConv, SAGEConv
 
 import penstock
-from penstock.errors import BudgetError, UsageError
+from penstock.errors import BudgetError, StateError, UsageError
 from penstock.inference import OfRows
 from penstock.inference.pyg_models import Degrees
 from penstock.records import EDGE
 from penstock.study import LayoutSettings, lay_out
 from tests.endings import run
+from tests.feed.frames import Frame
 from tests.train.stores import make_data, make_store, make_typed_data
 
 NUM_NODES = 300
@@ -220,6 +221,45 @@ def test_layers_see_the_fields_of_the_graph(data):
         expected = torch.zeros(NUM_NODES, 6).index_add_(0, data.edge_index[1], messages)
     np.testing.assert_allclose(rows, expected.numpy(), rtol=1e-4, atol=1e-5)
     assert all({"edge_attr", "bonus", "n_id", "e_id"} <= keys for keys in seen)
+
+
+class Ended(Exception):
+    pass
+
+
+def end_halfway(done, total):
+    if 2 * done > total:
+        raise Ended
+
+
+@pytest.mark.parametrize("kind", ["frame", "sparse", "bfloat16", "conjugated"])
+def test_it_goes_on_over_the_same_fields_only(kind, tmp_path):
+    """Also if they are no arrays, such as columns of frames and types that NumPy lacks."""
+    rows = torch.randn(NUM_NODES, 6)
+    make = {
+        "frame": lambda x: Frame({"numerical": x}),
+        "sparse": torch.Tensor.to_sparse,
+        "bfloat16": lambda x: x.bfloat16().t().contiguous().t(),
+        "conjugated": lambda x: x.to(torch.complex64).conj(),
+    }[kind]
+    read = {
+        "frame": lambda tf: tf.feat_dict["numerical"],
+        "sparse": torch.Tensor.to_dense,
+        "bfloat16": torch.Tensor.float,
+        "conjugated": torch.real,
+    }[kind]
+    edge_index = torch.randint(0, NUM_NODES, (2, 900))
+    conv, out = SAGEConv(6, 4), tmp_path / "rows.npy"
+    layers = [OfRows(lambda batch: read(batch.tf)), lambda batch: conv(batch.x, batch.edge_index)]
+    given, other = (Data(tf=make(x), edge_index=edge_index, num_nodes=NUM_NODES) for x in (rows, rows + 1))
+    how = dict(layers=layers, batch_size=50, out=out)
+    with pytest.raises(Ended):
+        penstock.infer(conv, given, **how, progress=end_halfway)
+    with pytest.raises(StateError, match=r"another inference \(graph differ\)"):
+        penstock.infer(conv, other, **how)
+    with torch.no_grad():
+        expected = conv(read(given.tf), edge_index)
+    np.testing.assert_allclose(penstock.infer(conv, given, **how), expected.numpy(), rtol=1e-4, atol=1e-5)
 
 
 class Typed(nn.Module):

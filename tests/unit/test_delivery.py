@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from penstock.feed.delivery import Delivery, choose_device, tensors_of
+from penstock.feed.delivery import Delivery, choose_device
 from penstock.feed.layers import Layer
 from penstock.feed.subgraph import Subgraph
+from penstock.feed.tensors import tensors_of
 from penstock.plan import Plan
 
 

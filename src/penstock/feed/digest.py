@@ -12,7 +12,7 @@ import xxhash
 from torch_geometric.data import Data, HeteroData
 
 from penstock.errors import UsageError
-from penstock.feed.delivery import tensors_of
+from penstock.feed.tensors import tensors_of
 
 
 def digest(batch: Data | HeteroData) -> str:
@@ -45,9 +45,12 @@ def _update(state: xxhash.xxh3_64, name: str, value: Any) -> None:
         for number, part in enumerate(tensors_of(value) if not value.is_quantized else (value.int_repr(),)):
             _update(state, f"{name}/{number}", part)
     elif isinstance(value, torch.Tensor):
-        tensor = value.detach().cpu().contiguous()
+        tensor = value.detach().cpu().contiguous().resolve_conj().resolve_neg()
         state.update(f"{name}:{tensor.dtype}{list(tensor.shape)}".encode())
         if tensor.numel():
             state.update(tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy().data)
     elif isinstance(value, (int, float, str, bool, list)):
         state.update(f"{name}:{value!r}".encode())
+    else:
+        for number, part in enumerate(tensors_of(value)):
+            _update(state, f"{name}/{number}", part)

@@ -15,6 +15,7 @@ import torch
 from torch_geometric.loader.utils import index_select
 
 from penstock.errors import InputError, NotSupportedError, UsageError
+from penstock.feed.tensors import tensors_of
 from penstock.gather import RowTable
 from penstock.gather.hops import repeat_first, spread
 from penstock.records import EDGE, NODE, Allocator, EdgeType, NodeType
@@ -89,7 +90,12 @@ class SelectedRows:
 
     def __init__(self, value: Any, dim: int) -> None:
         self.value, self._dim = value, dim
-        self.is_learned = isinstance(value, torch.Tensor) and value.requires_grad
+        self.is_learned = any(part.requires_grad for part in tensors_of(value))
+
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """As of `TensorRows`."""
+        return id(self.value), *((part.data_ptr(), part.shape, part.dtype, _version(part)) for part in tensors_of(self.value))
 
     def gather(self, ids: np.ndarray, allocate: Allocator, num_threads: int = 1, hops: np.ndarray | None = None) -> Any:
         """Return the value cut to `ids` along its dimension."""
@@ -130,12 +136,12 @@ def refuse_learned(fields: Iterable[Field]) -> None:
 
 
 def states_of(node_fields: Iterable[Field], edge_fields: Iterable[Field]) -> dict[tuple[Any, str], tuple[Any, ...]]:
-    """(type, name) of each field that is an array -> its `state`; in a homogeneous graph the types are `NODE` and `EDGE`."""
+    """(type, name) of each field that is held here -> its `state`; in a homogeneous graph the types are `NODE` and `EDGE`."""
     return {
         (one.key or only, one.name): one.source.state
         for only, fields in ((NODE, node_fields), (EDGE, edge_fields))
         for one in fields
-        if isinstance(one.source, TensorRows)
+        if isinstance(one.source, (TensorRows, SelectedRows))
     }
 
 
@@ -155,18 +161,22 @@ def rows_of(value: Any, name: str, num_rows: int, dim: int = 0) -> Source:
         raise InputError(f"{name} is an array of {value.dtype}, which torch does not have: convert it, or leave it out of the data")
     if isinstance(value, np.ndarray) and dim == 0 and value.flags.c_contiguous and not value.dtype.hasobject:
         return TensorRows(value, name)
+    if device := next((part.device for part in tensors_of(value) if part.is_cuda), None):
+        raise NotSupportedError(f"{name} is on {device}: features on the GPU are not supported yet; use data.cpu()")
     if not isinstance(value, torch.Tensor):
         return SelectedRows(value, dim)
-    if value.is_cuda:
-        raise NotSupportedError(f"{name} is on {value.device}: features on the GPU are not supported yet; use data.cpu()")
     is_plain = type(value) is torch.Tensor and value.layout == torch.strided and not value.requires_grad
     is_plain &= value.dtype not in _NOT_OF_NUMPY and not value.is_conj() and not value.is_neg() and not value.is_quantized
     if not is_plain or dim != 0 or not value.is_contiguous():
         return SelectedRows(value, dim)
-    version = 0 if value.is_inference() else value._version
     if value.dtype in _AS_INTEGERS:
-        return TensorRows(value.view(_AS_INTEGERS[value.dtype]).numpy(), name, value.dtype, version)
-    return TensorRows(value.numpy(), name, version=version)
+        return TensorRows(value.view(_AS_INTEGERS[value.dtype]).numpy(), name, value.dtype, _version(value))
+    return TensorRows(value.numpy(), name, version=_version(value))
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """Return torch's count of the writes to a tensor."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _is_known_to_torch(dtype: np.dtype) -> bool:

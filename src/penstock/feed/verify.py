@@ -15,6 +15,7 @@ from penstock.errors import MismatchError
 from penstock.feed.caches import Caches
 from penstock.feed.digest import digest_of
 from penstock.feed.maker import BatchMaker
+from penstock.feed.tensors import is_frame
 
 
 class PlainMaker:
@@ -62,15 +63,22 @@ def _fault(value: Any, other: Any, ids: Any) -> str | None:
     """What is wrong with an attribute, in a few words; None for nothing. `ids`: of the nodes whose rows it may be."""
     if digest_of(value) == digest_of(other):
         return None
-    if not (isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor)) or not value.layout == other.layout == torch.strided:
-        return f"is {value!r:.60}, not {other!r:.60}"
-    if (value.dtype, value.shape) != (other.dtype, other.shape):
+    if is_frame(value) and is_frame(other) and len(value) == len(other) > 0:
+        frame, expected = value.cpu(), other.cpu()
+        is_wrong = np.array([digest_of(frame[row]) != digest_of(expected[row]) for row in torch.arange(len(frame)).split(1)])
+    elif not (isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor)) or not value.layout == other.layout == torch.strided:
+        return f"is {_brief(value)}, not {_brief(other)}"
+    elif (value.dtype, value.shape) != (other.dtype, other.shape):
         return f"is {value.dtype} {list(value.shape)}, not {other.dtype} {list(other.shape)}"
-    rows, others = (_bytes_of_rows(each) for each in (value, other))
-    wrong = np.flatnonzero((rows != others).any(axis=1))
-    first = int(wrong[0])
-    node = f", which is node {int(ids[first])}" if isinstance(ids, torch.Tensor) and len(ids) == len(rows) else ""
-    return f"differs in {wrong.size:,} of {len(rows):,} rows, first in row {first}{node}"
+    else:
+        is_wrong = (_bytes_of_rows(value) != _bytes_of_rows(other)).any(axis=1)
+    first = int(is_wrong.argmax())
+    node = f", which is node {int(ids[first])}" if isinstance(ids, torch.Tensor) and len(ids) == is_wrong.size else ""
+    return f"differs in {is_wrong.sum():,} of {is_wrong.size:,} rows, first in row {first}{node}"
+
+
+def _brief(value: Any) -> str:
+    return " ".join(repr(value).split())[:60]
 
 
 def _bytes_of_rows(tensor: torch.Tensor) -> np.ndarray:

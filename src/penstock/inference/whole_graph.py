@@ -19,6 +19,7 @@ from torch import nn
 from torch_geometric.nn import GCNConv
 
 from penstock.errors import MissingFieldError, NotSupportedError, UsageError, argument
+from penstock.feed.digest import digest_of
 from penstock.feed.fields import TensorRows
 from penstock.feed.inputs import ArrayInput, Input, open_input
 from penstock.feed.inputs.arrays import StoreInput
@@ -212,10 +213,11 @@ def _graph_digest(base: Input) -> str:
     for one in (*of_nodes, *of_edges):
         arrays[one.key, one.name] = one.source.array if isinstance(one.source, TensorRows) else getattr(one.source, "value", None)
     for place, array in arrays.items():
-        array = array.detach().cpu().contiguous().numpy() if isinstance(array, torch.Tensor) else array
-        digest.update(f"{place} {getattr(array, 'dtype', None)} {getattr(array, 'shape', None)}".encode())
         if isinstance(array, np.ndarray):
+            digest.update(f"{place} {array.dtype} {array.shape}".encode())
             digest.update(as_bytes(array))
+        else:
+            digest.update(f"{place} {digest_of(array)}".encode())
     return digest.hexdigest()
 
 

@@ -20,6 +20,7 @@ from penstock.errors import InputError, MissingFieldError, NotSupportedError, Us
 from penstock.feed.fields import ROW_PTR, Field, row_ptr_is_taken, rows_of
 from penstock.feed.inputs.base import PARTS, Input, as_ends, as_numbers, check_mask, is_pair
 from penstock.feed.links import Ends
+from penstock.feed.tensors import is_frame
 from penstock.kernels.build_csc import cpu as build_kernels
 from penstock.records import CSC, EDGE, NODE, EdgeType, Graph, NodeType, index_dtype
 from penstock.sample.times import Timestamps, choose_times
@@ -99,8 +100,8 @@ class PyGInput(Input):
                         continue  # the data is a batch of ours: it has one of its own
                     raise row_ptr_is_taken()
                 label, dim = name if key is None else f"{key} {name}", self.data.__cat_dim__(name, value, store)
-                is_feature = name == "x" and isinstance(store, NodeStorage)  # of whatever length: PyG passes on a wrong one
-                if store.is_node_attr(name) or is_feature:
+                is_feature = isinstance(store, NodeStorage) and (name == "x" or (name == "tf" and is_frame(value)))
+                if store.is_node_attr(name) or is_feature:  # a feature of whatever length: PyG passes on a wrong one
                     nodes.append(Field(key, name, rows_of(value, label, self.graph.num_nodes[key or NODE], dim)))
                 elif store.is_edge_attr(name):
                     edges.append(Field(key, name, rows_of(value, label, self.graph.adjacency[key or EDGE].num_edges, dim)))
@@ -157,11 +158,11 @@ def _warn_of_lengths(key: NodeType | EdgeType, store: Any, names: tuple[str, ...
     """Say so where what is of nodes or edges by its name has another length: PyG takes it as the graph's, whole in every batch."""
     for name in names:
         value = store.get(name)
-        is_long = isinstance(value, torch.Tensor) and value.dim() and value.shape[0] > 1
-        if is_long and not (store.is_node_attr(name) or store.is_edge_attr(name)):
+        length = len(value) if is_frame(value) or (isinstance(value, torch.Tensor) and value.dim()) else 0
+        if length > 1 and not (store.is_node_attr(name) or store.is_edge_attr(name)):
             of = "" if key in (NODE, EDGE) else f" of '{key if isinstance(key, str) else '/'.join(key)}'"
             warnings.warn(
-                f"{name}{of} has {value.shape[0]} entries for {count}: as in PyG each batch gets all of it, not the rows that are its own",
+                f"{name}{of} has {length} entries for {count}: as in PyG each batch gets all of it, not the rows that are its own",
                 stacklevel=6,
             )
 
