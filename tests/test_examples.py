@@ -70,7 +70,9 @@ def test_device(device, tmp_path, capsys, monkeypatch):
 
 
 def run(*words, folder):
-    return subprocess.run([sys.executable, *words], cwd=folder, check=True, capture_output=True, text=True, timeout=200).stdout
+    ended = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=200)
+    assert not ended.returncode, ended.stderr
+    return ended.stdout
 
 
 def test_budget(tmp_path):
