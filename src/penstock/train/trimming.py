@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 from torch_geometric import nn as pyg
 
 from penstock.errors import NotSupportedError, UsageError
@@ -274,6 +275,8 @@ class _TrimmedOfTypes(_TrimmedLayer):
             return None
         num_dst = {t: len(rows) for t, rows in x.items()} | {e[2]: layer.num_dst for e, layer in layers.items()}
         edges = {e: layer.edge_index for e, layer in layers.items()}
+        if isinstance(conv, pyg.HGTConv):
+            _initialize(conv.kqv_lin.lins, x)
         if self.kind is pyg.HGTConv and _sends_sums(conv) and not _has_hooks(*conv.children(), *conv.kqv_lin.lins.values()):
             return typed_attention(conv, x, edges, num_dst)
         return {t: rows if rows is None else rows[: num_dst[t]] for t, rows in self.kind.forward(conv, x, edges, **more).items()}
@@ -288,6 +291,14 @@ class _TrimmedOfTypes(_TrimmedLayer):
                 return None
             layers[edge_type] = _layer_of(hops, ends, num_src, num_dst)
         return layers
+
+
+def _initialize(maps: Any, x: Mapping[NodeType, Tensor]) -> None:
+    """Give the maps of types that are made at the first call (PyG's -1) their width. PyG looks at a row for it, and there may be none."""
+    for node_type, rows in x.items():
+        if isinstance(maps[node_type].weight, UninitializedParameter):
+            maps[node_type].initialize_parameters(None, (rows,))
+            maps[node_type].reset_parameters()  # a second time, as PyG does: later random numbers are the same
 
 
 def _bound(of_class: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
