@@ -1,4 +1,4 @@
-"""The proximity-aware order: batches of seeds that are near each other and near those of the batches before.
+"""The proximity-aware order: the seeds of a batch are near each other, and near the seeds of the batches before.
 
 In: a graph and its seeds. Out: an order. Invariant: every position occurs exactly once per epoch, for any batch size and number of ranks; a
 batch is a function of (sequences, seed, epoch, index), so that a state is two integers.
@@ -89,16 +89,18 @@ def proximity_order(
     Args:
         graph: a `Graph`, or an open store, whose labels are then the default.
         seeds: int64[num_seeds] node ids, or (node type, ids); for a store also the name of a part: "train", ("paper", "train").
-            Must be those of the loader, in the same order.
+            They must be the loader's seeds, in the same order.
         labels: of all nodes of the seeds' type: int[num_nodes] (negative: none), float[num_nodes] (NaN: none) or 0/1 [num_nodes, k].
         seed: of the root and the shifts.
-        batch_size: the loader's.
-        num_workers: trainers that take batches of this order in turn.
-        num_sequences: None: the smallest number whose batches are as mixed as those of a random order, see `shuffling_error.py`.
+        batch_size: of the loader.
+        num_workers: number of trainers that take batches of this order in turn.
+        num_sequences: None: the smallest number that makes batches as mixed as those of a random order, see `shuffling_error.py`.
             With fewer sequences the seeds of a batch are nearer to each other, and less mixed.
-        by_community: first group seeds by community (`communities.py`), which brings them nearer than a traversal. Not in BGL.
-    Without labels the number is the batch size, so that each seed of a batch is from another stretch. On all labelled graphs measured, this
-    made batches as mixed as those of a random order; consecutive batches are still near each other.
+        by_community: first group seeds by community (`communities.py`); this brings them nearer than a traversal. Not in BGL.
+    Raises:
+        UsageError: seeds, labels or `num_sequences` do not fit the graph.
+    Without labels, `num_sequences` is the batch size, so that each seed of a batch is from another stretch of the traversal. On all
+    labelled graphs measured, this made batches as mixed as those of a random order; consecutive batches are still near each other.
     """
     graph, node_type, ids, labels = read_seeds(graph, seeds, labels)
     if ids.size == 0:

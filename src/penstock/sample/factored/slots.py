@@ -41,9 +41,7 @@ class Slots:
     def readable(self, slot: int, num_bytes: int) -> np.ndarray:
         """uint8[num_bytes]: the beginning of a slot, as it was written."""
         if slot not in self._maps or len(self._maps[slot]) < num_bytes:
-            self._maps[slot] = mmap.mmap(
-                self._files[slot], os.fstat(self._files[slot]).st_size
-            )  # the smaller map is freed with its last view
+            self._maps[slot] = mmap.mmap(self._files[slot], os.fstat(self._files[slot]).st_size)  # the old map is freed with its last view
         return np.frombuffer(self._maps[slot], np.uint8, num_bytes)
 
     @property
