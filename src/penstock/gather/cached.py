@@ -194,7 +194,7 @@ class CachedTier:
         with self._lock:
             while self._num_committed < number:
                 if not self._turn.wait(_PATIENCE_S) and self._num_committed < number:
-                    raise TierError(f"{self.name}: read {number} waits for read {self._num_committed}, which nobody ends")
+                    raise TierError(f"{self.name}: read {number} waits for read {self._num_committed}, which no thread completes")
             if number >= self._first_valid:
                 try:
                     moved = self._copy_hits(read) if copied is None else copied

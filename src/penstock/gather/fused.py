@@ -49,7 +49,8 @@ class FusedCache(CachedTier):
             self._slots = to_device(self.policy.slots, slow.reader) if self.is_static else None
         except torch.OutOfMemoryError as error:
             raise BudgetError(
-                f"{slow.name}: where each of {slow.num_rows} rows is does not fit on {slow.reader}; give device_cache less"
+                f"{slow.name}: a table with the place of each of {slow.num_rows} rows does not fit on {slow.reader}; give a "
+                "smaller device_cache"
             ) from error
         if (policy := self._on_device) is not None:
             self._make_policy = policy.emptied

@@ -107,7 +107,9 @@ def shard_seat_of_group(group: Any = None, *, timeout_s: float = 300.0) -> Seat:
     from penstock.exchange.aside import gather_objects
 
     if not dist.is_available() or not dist.is_initialized():
-        raise UsageError("shard_seat_of_group is for ranks of torch.distributed: call init_process_group first, or hand seats on by hand")
+        raise UsageError(
+            "shard_seat_of_group is for ranks of torch.distributed: call init_process_group first, or pass seats from shard_seats"
+        )
     said = gather_objects((socket.gethostname(), secrets.token_bytes(32)), group)
     here = [rank for rank, (name, _) in enumerate(said) if name == socket.gethostname()]
     return Seat(here.index(dist.get_rank(group)), len(here), said[here[0]][1], timeout_s)

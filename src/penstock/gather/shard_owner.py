@@ -108,7 +108,7 @@ class Owner:
                 for one in wait([self._door, self._bell, *self._asked, *self._strangers], 0.1 if self._closing_at else None):
                     self._take(one)
         except Exception:
-            logger.exception("a shard's owner failed: its rows are read from where they are beneath")
+            logger.exception("a shard's owner failed: its rows are read from the tier below")
         finally:
             here.pop(self._place)
             for end in (self._door, self._bell, self._ring, *self._asked, *self._strangers):

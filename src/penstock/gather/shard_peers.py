@@ -55,8 +55,8 @@ class Talk:
         self._connection.close()  # else a late answer would be taken for the answer to the next message
         self._peer.lose("does not answer")
         raise TierError(
-            f"the shard of rank {self._peer.rank} has not answered for {_PATIENCE_S:.0f} s: that rank, or one at work there, stands still; "
-            "end it, and the others go on without it"
+            f"the shard of rank {self._peer.rank} has not answered for {_PATIENCE_S:.0f} s: that rank, or one that reads there, hangs; "
+            "end it, and the others continue without it"
         )
 
     def call(self, *message: Any) -> Any:
@@ -109,7 +109,7 @@ class Peer:
         """Treat the peer as gone from now on."""
         if not self.is_gone:
             self.is_gone = True
-            logger.warning("rank %d of %d %s: rows of its shard are read from where they are beneath", self.rank, self._seat.num_ranks, why)
+            logger.warning("rank %d of %d %s: rows of its shard are read from the tier below", self.rank, self._seat.num_ranks, why)
 
 
 class ShardGroup:

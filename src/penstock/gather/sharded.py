@@ -64,9 +64,7 @@ class ShardedCache(CachedTier):
     ) -> None:
         super().__init__(make_policy, slow, None, name, reader=reader)
         if isinstance(self.policy, Belady):
-            raise UsageError(
-                f"{name}: policy {self.policy.name} looks ahead, and shards are asked by ranks that know nothing of each other"
-            )
+            raise UsageError(f"{name}: policy {self.policy.name} looks ahead, but ranks do not know the coming batches of each other")
         self._group, self._num_ranks, self._rank = group, group.seat.num_ranks, group.seat.rank
         self.shard = Shard(make_policy, self.policy)
         self._of_peers = TierStats()
@@ -212,7 +210,7 @@ def _enable_access(owner: torch.device, reader: torch.device) -> None:
     import torch
 
     if not torch.cuda.can_device_access_peer(reader, owner):
-        raise NotSupportedError(f"{reader} does not reach the memory of {owner}: leave shards out, each device then has a cache of its own")
+        raise NotSupportedError(f"{reader} cannot read the memory of {owner}: leave shards out, each device then has a cache of its own")
     for source, target in ((reader, owner), (owner, reader)):  # currently the source gets access to the target
         torch.zeros(1, device=target).copy_(torch.zeros(1, device=source))
     torch.cuda.synchronize(owner)

@@ -62,7 +62,7 @@ class SpoolFile:
         self.half_rows = num_bytes // 2 // whole // self.step * self.step
         self.written_bytes = 0
         if num_bytes < least:
-            raise UsageError(f"{argument('spool')} of {format_bytes(num_bytes)} holds no rows: {least:,} bytes at least")
+            raise UsageError(f"{argument('spool')} of {format_bytes(num_bytes)} holds no rows: give at least {least:,} bytes")
         self._row_bytes, self._folder, self._name = tuple(row_bytes), folder, name
         self._buffers = [[_pages(self.piece_rows * width) for width in row_bytes] for _ in range(num_buffers)]
         self._descriptors: list[int] = []

@@ -201,7 +201,7 @@ class GivenPass:
         ends = self._ends
         count, size = (len(self._positions), batch_size) if ends is None else (len(ends) - 1, 1)
         if index * size >= count:
-            raise UsageError(f"the sampler ended after {count}, fewer than its length says: batch {index} has nothing")
+            raise UsageError(f"the sampler ended after {count}, fewer than its length: batch {index} is empty")
         start, end = (index * size, (index + 1) * size) if ends is None else ends[index : index + 2]
         return self._positions[start:end]
 

@@ -164,7 +164,9 @@ def cut_evenly(num_seeds: int, num_sequences: int) -> np.ndarray:
 def _check(sequences: np.ndarray, offsets: np.ndarray) -> None:
     num_seeds, num_sequences = sequences.size, offsets.size - 1
     if not 1 <= num_sequences <= num_seeds or not np.array_equal(offsets, cut_evenly(num_seeds, num_sequences)):
-        raise UsageError(f"offsets must be cut_evenly({num_seeds}, number of sequences), got {num_sequences} sequences otherwise cut")
+        raise UsageError(
+            f"offsets must be cut_evenly({num_seeds}, number of sequences), got {num_sequences} sequences that are cut differently"
+        )
     is_inside = sequences.min() >= 0 and sequences.max() < num_seeds
     if not is_inside or _count_distinct(sequences, num_seeds) < num_seeds:
         raise UsageError(f"sequences must hold every position in [0, {num_seeds}) once")

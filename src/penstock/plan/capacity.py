@@ -29,7 +29,7 @@ def parse_capacity(text: str, name: str = "cache", unit: str = "rows") -> tuple[
         UsageError: another text, or more than 100%.
     """
     if not isinstance(text, str):
-        raise UsageError(f"{argument(name, text)} must be text, for the unit matters: 10%, 2GiB or '5000 {unit}'")
+        raise UsageError(f"{argument(name, text)} must be text with a unit: 10%, 2GiB or '5000 {unit}'")
     if match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text):
         if float(match[1]) > 100:
             raise UsageError(f"{argument(name, text)}: more than all {unit}")
@@ -64,7 +64,7 @@ def plan_rows(
         whole = sum(count * (row_bytes[key] + per_row) for key, count in num_rows.items())
         if amount and left <= 0:
             raise UsageError(
-                f"{argument(name, text)} does not hold the directory alone: {per_node} bytes for each of {total:,} rows; give more, or 0"
+                f"{argument(name, text)} does not even hold the directory: {per_node} bytes for each of {total:,} rows; give more, or 0"
                 + (f" ({text}% is a share)" if text.strip().isdecimal() else "")
             )
         amount = max(0.0, min(1.0, left / max(whole, 1)))

@@ -48,7 +48,7 @@ def plan_lists(
         unit, budget = "bytes", int(amount) - table_bytes(adjacency)
         if amount and budget < 0:
             raise UsageError(
-                f"{argument(name, text)} does not hold the table alone: {table_bytes(adjacency):,} bytes for lists of "
+                f"{argument(name, text)} does not even hold the table: {table_bytes(adjacency):,} bytes for lists of "
                 f"{sum(csc.num_dst for csc in adjacency.values()):,} nodes; give more, or 0"
             )
     keys = list(adjacency)
@@ -94,7 +94,7 @@ def plan_shared(
     else:
         budget = int(amount) - tables
     if amount and budget < 0:
-        raise UsageError(f"{argument('cache', text)} does not hold the tables of rows and lists alone: {tables:,} bytes; give more, or 0")
+        raise UsageError(f"{argument('cache', text)} does not even hold the tables of rows and lists: {tables:,} bytes; give more, or 0")
     edge_types, node_types = list(adjacency), list(row_visits)
     densities = [_list_density(list_visits[e], adjacency[e], seconds_per_list_hit[e], layout) for e in edge_types]
     densities += [row_visits[t] * np.float32(seconds_per_row_hit[t] / max(row_bytes[t], 1)) for t in node_types]

@@ -134,7 +134,7 @@ class Plan:
             if getattr(self, name) is not None and (name, self.slow_topology) != ("slow_topology", SAME):
                 slow_options(getattr(self, name), name)
         if self.slow_topology == SAME and self.slow is None:
-            raise UsageError(f"{argument('slow_topology', SAME)} is the device of {argument('slow')}, and there is none")
+            raise UsageError(f"{argument('slow_topology', SAME)} is the simulated device of {argument('slow')}, which is not given")
         self._check_spool()
         self._check_device()
         self._check_lists()
@@ -143,7 +143,7 @@ class Plan:
         if self.spool is None:
             if self.spool_folder is not None:
                 folder = argument("spool_folder", self.spool_folder)
-                raise UsageError(f"{folder} says where a spool is to be, and there is none: give {argument('spool')} too")
+                raise UsageError(f"{folder} is the folder of a spool, and there is none: give {argument('spool')} too")
             return
         parse_bytes(self.spool)
         if self.is_budget:
@@ -155,8 +155,7 @@ class Plan:
             )
         if self.policy not in STATIC:
             raise UsageError(
-                f"{argument('spool', self.spool)} must know what {argument('policy')} will miss: give one that keeps its rows: "
-                f"{', '.join(STATIC)}"
+                f"{argument('spool', self.spool)} must know what {argument('policy')} will miss: give a static one: {', '.join(STATIC)}"
             )
 
     def _check_device(self) -> None:
@@ -167,7 +166,7 @@ class Plan:
                 f"{', '.join(POLICIES)}"
             )
         if self.device_policy == SAME and self.policy is None:
-            raise UsageError(f"{argument('device_policy', SAME)} is that of {argument('policy')}, and there is none")
+            raise UsageError(f"{argument('device_policy', SAME)} stands for {argument('policy')}, which is not given")
         if self.policy is not None and self.device_policy is not None:
             self._check_levels(self.policy if self.device_policy == SAME else self.device_policy)
         if self.is_device_cache_found and self.device_policy == Belady.name:
@@ -181,7 +180,7 @@ class Plan:
         if self.policy == Belady.name and not is_known:
             raise UsageError(
                 f"{argument('policy', self.policy)} looks ahead, and must know what {argument('device_policy', self.device_policy)} will "
-                f"miss: give one that keeps its rows ({', '.join(STATIC)}) and {argument('device_cache')}, or another {argument('policy')}"
+                f"miss: give a static one ({', '.join(STATIC)}) and {argument('device_cache')}, or another {argument('policy')}"
             )
         if self.policy in STATIC and above in STATIC and not is_known:
             raise UsageError(

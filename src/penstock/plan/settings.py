@@ -31,7 +31,7 @@ def settle(settings: Any) -> None:
         kind, value = str(each.type), _plain(getattr(settings, each.name))
         is_huge = isinstance(value, int) and each.name != "seed" and abs(value) >= 1 << 63
         if is_huge or not any(_is_of(one, value) for one in kind.split(" | ")):
-            raise UsageError(f"{argument(each.name)} must be of the kind {kind}, got {value!r:.60}")
+            raise UsageError(f"{argument(each.name)} must be of type {kind}, got {value!r:.60}")
         object.__setattr__(settings, each.name, value)
 
 

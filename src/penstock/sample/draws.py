@@ -121,5 +121,5 @@ def check_counts(edge_type: EdgeType, csc: CSC, nodes, fanout: int, count: int, 
         raise damaged_list(edge_type, nodes[longest], csc.num_edges)
     if longest > most and fanout > 0:
         raise NotSupportedError(
-            f"edges {'/'.join(edge_type)}: a node has {longest:,} neighbours, and draws reach {most:,}: take all of them (-1)"
+            f"edges {'/'.join(edge_type)}: a node has {longest:,} neighbours, and draws reach at most {most:,}: take all of them (-1)"
         )

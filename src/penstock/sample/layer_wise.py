@@ -24,9 +24,12 @@ def check_layer_wise(graph: Graph, *, replace: bool, disjoint: bool, shared_draw
     if shared_draws:
         raise UsageError(f"{name} draws nodes for all lists together, and {argument('shared_draws')} for each: leave out one of them")
     if disjoint or any(csc.timed is not None for csc in graph.adjacency.values()):
-        raise UsageError(f"{name} takes nodes for all trees together, and disjoint ones (of times too) share none: leave out one of them")
+        raise UsageError(
+            f"{name} chooses nodes for all lists together, and disjoint trees (also those of sampling by time) share none: "
+            "leave out one of them"
+        )
     if any(csc.sums is not None for csc in graph.adjacency.values()):
-        raise NotSupportedError(f"{name} counts edges, and these are drawn by weight: leave out one of them")
+        raise NotSupportedError(f"{name} chooses nodes by their numbers of edges, not by weight: leave out one of them")
 
 
 def choose(layer: LayerScratch, indptr: np.ndarray, frontier: np.ndarray, fanout: int, place: tuple, longest: int, num_known: int) -> int:

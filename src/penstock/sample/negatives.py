@@ -115,7 +115,7 @@ def make_candidates(node_type: NodeType, num_nodes: int, weight: np.ndarray | No
     if not num_nodes:
         raise UsageError(f"there are no nodes of type '{node_type}' to draw negative links from")
     if num_nodes > 1 << 32:
-        raise NotSupportedError(f"negative links are drawn of at most 2**32 nodes, and '{node_type}' has {num_nodes:,}")
+        raise NotSupportedError(f"negative links are drawn from at most 2**32 nodes, and '{node_type}' has {num_nodes:,}")
     times = None if times is None else times[:]
     order = _NO_IDS if times is None else np.argsort(times, kind="stable")
     moments = _NO_IDS if times is None else times[order].astype(np.int64)

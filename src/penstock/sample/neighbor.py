@@ -168,7 +168,7 @@ def check_ids(graph: Graph, node_type: NodeType, ids: np.ndarray, *, are_looked_
         raise NodeIdError(
             f"{bad.size} of {ids.size} seeds lie outside [0, {num_nodes}), the ids of node type '{node_type}'; first is "
             f"seeds[{bad[0]}] = {ids[bad[0]]}"
-            + ("; -1 is what store.find gives for ids that are not there" if are_looked_up and ids[bad[0]] == -1 else "")
+            + ("; -1 is what store.find returns for unknown ids" if are_looked_up and ids[bad[0]] == -1 else "")
         )
 
 

@@ -28,10 +28,10 @@ def check_shared(graph: Graph, *, replace: bool, disjoint: bool) -> None:
         raise UsageError(f"{name} takes each neighbour once at the most: leave out replace=True")
     if disjoint or any(csc.timed is not None for csc in graph.adjacency.values()):
         raise UsageError(
-            f"{name} is for lists that have nodes in common, and disjoint trees (of times too) have none: leave out one of them"
+            f"{name} needs lists with common nodes, and disjoint trees (also those of sampling by time) have none: leave out one of them"
         )
     if any(csc.sums is not None for csc in graph.adjacency.values()):
-        raise NotSupportedError(f"{name} is of uniform draws, and these are by weight: leave out one of them")
+        raise NotSupportedError(f"{name} draws uniformly, not by weight: leave out one of them")
 
 
 def pieces(row_ptr: np.ndarray, most: int) -> Iterator[tuple[int, int]]:

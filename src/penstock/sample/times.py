@@ -88,7 +88,7 @@ def choose_times(
     if not of_nodes and not of_edges:
         there = sorted({field for fields in (*nodes.values(), *edges.values()) for field in fields if isinstance(field, str)})
         have = f"; they have {', '.join(there)}" if there else ""
-        raise MissingFieldError(f"{source}: neither nodes nor edges have a field {name!r} to say when they came{have}")
+        raise MissingFieldError(f"{source}: neither nodes nor edges have a field {name!r} with times{have}")
     return of_nodes, of_edges
 
 
@@ -163,7 +163,7 @@ def as_moments(values: np.ndarray, num_seeds: int, name: str = "input_time", own
 def check_moments(moments: np.ndarray, times: Timestamps) -> np.ndarray:
     """Return int64[n] `moments`, the times of seeds. Raises UsageError if the rule is "<" and int64 has no time before one of them."""
     if times.is_strict and moments.size and moments.min() == np.iinfo(np.int64).min:
-        raise UsageError(f"temporal_rule='<': a seed's time is {moments.min()}, before which int64 has none: take a later one")
+        raise UsageError(f"temporal_rule='<': a seed's time is {moments.min()}, and int64 has no earlier time: take a later one")
     return moments
 
 
@@ -173,7 +173,7 @@ def _fault(values: np.ndarray | Elements, count: int, owner: str) -> str:
         hint = ": count seconds, or smaller units" if values.dtype.kind == "f" else ""
         return f"must be one whole number per {owner}, int [{count}]; got {values.dtype} {list(values.shape)}{hint}"
     if values.dtype == np.uint64 and values.size and int(values[:].max()) > np.iinfo(np.int64).max:
-        return f"goes up to {values[:].max()}, beyond int64: subtract where it begins"
+        return f"goes up to {values[:].max()}, beyond int64: subtract the earliest time"
     return ""
 
 

@@ -84,8 +84,8 @@ class Walks:
         for one, after in zip(path, [*path[1:], path[0]], strict=True):
             if one[0] != after[2]:
                 raise UsageError(
-                    f"the path of walks: after {one} they stand at '{one[0]}', and {after} ends in '{after[2]}': each edge type ends where "
-                    "the one before comes from, and the first where the last comes from"
+                    f"the path of walks: after {one} a walk is at '{one[0]}', and {after} ends in '{after[2]}': each edge type must end "
+                    "in the source type of the one before, and the first in that of the last"
                 )
         return replace(self, path=tuple(path))
 
@@ -119,7 +119,7 @@ def check_walks(graph: Graph, walks: Walks, *, replace: bool, induced: bool, sha
         raise UsageError(f"{name} must be a penstock.Walks, got {type(walks).__name__}")
     if replace or shared_draws or layer_wise:
         what = "replace=True" if replace else argument("shared_draws" if shared_draws else "layer_wise")
-        raise UsageError(f"{name} choose the nodes that they visit most, so nothing is drawn of lists: leave out {what}")
+        raise UsageError(f"{name} choose the nodes that they visit most, and draw nothing from lists: leave out {what}")
     if induced:
         raise UsageError(f"{name} make edges of their own: take subgraph_type='directional'")
     if any(csc.timed is not None or csc.sums is not None for csc in graph.adjacency.values()):
@@ -191,4 +191,6 @@ def _bad_list(edge_type: EdgeType, csc: CSC, node: int) -> Exception:
     first, last = int(csc.indptr[node]), int(csc.indptr[node + 1])
     if not 0 <= first <= last <= csc.num_edges:
         return damaged_list(edge_type, node, csc.num_edges)
-    return NotSupportedError(f"edges {'/'.join(edge_type)}: a node has {last - first:,} neighbours, and walks reach {rng.MAX_DEGREE:,}")
+    return NotSupportedError(
+        f"edges {'/'.join(edge_type)}: a node has {last - first:,} neighbours, and walks reach at most {rng.MAX_DEGREE:,}"
+    )
