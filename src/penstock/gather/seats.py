@@ -1,4 +1,4 @@
-"""Seats: by them, ranks that share a cache find each other. Each rank passes its seat to its loader.
+"""Seats, by which the ranks that share a cache find each other. Each rank passes its seat to its loader.
 
 In: the number of ranks, in the process that starts them, or a `torch.distributed` group. Out: seats, small and picklable. A seat names a
 socket without a file, so that no file is left behind. It also has a secret: since messages are pickled, every connection must present it.

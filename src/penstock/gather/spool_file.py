@@ -153,15 +153,15 @@ def cut(batches: Sequence[np.ndarray], piece_rows: int, half_rows: int, step: in
     Args:
         batches: per batch its distinct rows, ascending.
         piece_rows: most rows of a piece; at least four times the number of batches.
-        half_rows: rows for which there is room, with pieces rounded up to multiples of `step`; batches at the end that do not fit are left
-            out.
+        half_rows: rows that fit, with pieces rounded up to multiples of `step`. The last batches are left out if they do not fit.
     """
     ends = np.cumsum([0, *(rows.size for rows in batches)])
     number = int(np.searchsorted(ends + (2 * ends // piece_rows + 2) * step, half_rows, side="right")) - 1
     if number <= 0:
         return Pieces(0, np.zeros((0, 1), np.int64))
     some = batches[:number]
-    # every `stride`-th row of a batch stands for as many; between two cuts it may have `stride` more, and equal rows lie on one side
+    # every `stride`-th row of a batch represents `stride` rows; between two cuts, a batch may have up to `stride` more; equal rows are on
+    # the same side of a cut
     stride = max(1, piece_rows // (16 * number))
     standing = np.sort(np.concatenate([rows[stride - 1 :: stride] for rows in some]))
     apart = piece_rows // stride - 2 * number

@@ -30,7 +30,7 @@ from penstock.order.view import view_undirected
 from penstock.records import Graph, NodeType, index_dtype
 
 _SHIFTS, _ROOT = 1 << 16, (1 << 16) + 1
-"""Streams of random words; permutations under the same key use those below 24."""
+"""Streams of random words; permutations under the same key use the streams below 24."""
 
 
 class ProximityOrder(Order):
@@ -122,7 +122,7 @@ def proximity_order(
 
 
 def _order_by_place(graph: Graph, node_type: NodeType, ids: np.ndarray, seed: int, by_community: bool) -> np.ndarray:
-    """Return the positions of the seeds, near ones next to each other."""
+    """Return the positions of the seeds; seeds that are near each other follow each other."""
     key, view = rng.derive_key(seed, 0, rng.ORDER), view_undirected(graph)
     word = rng.random_words(key, 0, 1, _ROOT)[0]
     root = int(rng.below_wide(word[0], word[1], np.uint64(_count_distinct(ids, graph.num_nodes[node_type]))))

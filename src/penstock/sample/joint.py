@@ -31,8 +31,8 @@ LINGER_S = 0.05, 0.2
 """Least and most time that a read waits for the threads that took part in the read before. In between, it waits as long as that read took.
 Meanwhile these threads draw the next hop or begin the next batch."""
 _IN_VAIN_S = 0.001
-"""If the threads do not come in time, the least wait shrinks, down to this. Each edge type is read by itself, so with many edge types the
-threads are at different ones."""
+"""If the threads do not come in time, the least wait shrinks, down to this. With many edge types, each read by itself, threads are at
+different types."""
 
 
 @dataclass(eq=False, slots=True)
