@@ -44,7 +44,7 @@ class Plan:
         policy: which rows are cached in memory above `features`; None: no rows. Static: "degree", "ratio", "presample", "inclusion",
             "random". Dynamic, by past batches: "fifo", "lru", "lfu", "clock", "sieve", "s3-fifo"; by coming batches: "belady".
         cache: capacity: "10%" of the rows of each type, "2GiB" for rows and all that the policy needs, or "5000 rows".
-        window: number of batches that a policy with look-ahead knows.
+        window: number of batches that a policy with look-ahead knows, including the current one.
         presample_epochs: epochs that are sampled to find hot rows and lists.
         slow: speed of a simulated device beneath the cache: "1GB/s,100us" (see `slow_options`); None: no such device.
         topology: where neighbour lists are read: "given" leaves them where they are (in a store: mapped files); "memory" reads them into
@@ -59,10 +59,10 @@ class Plan:
         hold: what is held of a batch that was sampled ahead: "samples", or only the "ids" of its rows; then the batch is sampled again.
         host_memory: a budget for the whole process: "2GiB", or a number of bytes. A short profile then chooses the capacities (`cache`,
             `neighbor_cache`), `window`, `hold` and the number of batches in flight; lists are ranked by their visits in the profile. A plan
-            that has no other settings, except `spool` and those of a device, becomes the recipe ginex. With a device, the budget includes
-            the host memory that the device reads and copies on their way to the device. It does not include device memory: `device_cache`
-            sets that, and so does `neighbor_cache` where the device draws the samples. With `spool`, rows are spooled instead of cached,
-            and the number of batches in flight makes the spool as fast as both budgets allow.
+            that has no other settings, except `spool` and those of a device, reads features and lists from the disk, as the recipe ginex.
+            With a device, the budget includes host memory that the device reads, and copies of rows on their way to it. It does not include
+            device memory: `device_cache` sets that, and so does `neighbor_cache` where the device draws the samples. With `spool`, rows are
+            spooled instead of cached, and the number of batches in flight makes the spool as fast as both budgets allow.
         map_threads: number of threads that read rows and neighbours from maps at the same time, for stores larger than memory: a row that
             is not in the page cache blocks the thread that reads it. The system's read-ahead is off for these maps, once the content of
             static caches has been chosen. 0: the loader's own threads read, with read-ahead. (Ginex 5.1 tuned PyG over maps like this.)

@@ -62,7 +62,7 @@ class Walks:
             raise UsageError(f"Walks: end is the probability that a walk is over after a step, in [0, 1); got {self.end!r}")
         if self.path is not None:
             if not isinstance(self.path, (list, tuple)) or any(not isinstance(e, (list, tuple)) or len(e) != 3 for e in self.path):
-                raise UsageError(f"Walks: path is a list of edge types, each (source, relation, target); got {self.path!r}")
+                raise UsageError(f"Walks: path is a list of edge types, each (source, relation, destination); got {self.path!r}")
             object.__setattr__(self, "path", tuple(tuple(edge_type) for edge_type in self.path))
         if (num_steps := self.num * self.length * len(self.path or (EDGE,))) > MAX_STEPS:
             raise UsageError(f"Walks: {num_steps:,} steps from each node are too many, at most {MAX_STEPS:,}: take fewer or shorter walks")
