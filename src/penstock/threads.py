@@ -1,9 +1,9 @@
 """Threads and locks that survive a Ctrl-C and a fork.
 
-The user's thread may be interrupted between any two steps. So it shares with our threads only queues, whose calls happen whole or not at
-all, and plain locks; not the conditions that Python's executors and futures are made of: if one is left locked, everybody who needs it
-waits until the process is killed, the interpreter's exit included. And if a process is forked while a thread holds a lock, nobody releases
-it in the child: the locks of `Guard`s are free there.
+Ctrl-C may interrupt the user's thread between any two steps. So it shares only two things with our threads: queues, whose calls happen
+whole or not at all, and plain locks. Python's executors and futures use conditions instead. A condition that stays locked blocks every
+thread that needs it, and the interpreter's exit, until the process is killed. If a process forks while a thread holds a lock, no thread of
+the child releases it. So the child replaces the lock of each `Guard` by a free one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Guard:
-    """Holds a `lock`, which is a new one in a forked child. For data that a child can use whenever the fork came."""
+    """Holds a `lock`; a forked child gets a new one. For data that a child can use at whatever moment the process forked."""
 
     __slots__ = ("__weakref__", "lock")
 
@@ -36,7 +36,7 @@ class Guard:
 
 
 def finalize_here(owner: object, work: Callable[..., object], *arguments: Any) -> weakref.finalize:
-    """As `weakref.finalize`, in this process alone: a forked child has a copy of the owner, and not all that the work may need."""
+    """As `weakref.finalize`, but only in this process: a forked child has a copy of the owner, but may lack what the work needs."""
     return weakref.finalize(owner, _do_in, os.getpid(), work, *arguments)
 
 
@@ -46,7 +46,7 @@ def _do_in(pid: int, work: Callable[..., object], *arguments: Any) -> None:
 
 
 class Pending(Generic[T]):
-    """A piece of work for a thread. Its result is asked for once."""
+    """A piece of work for a thread. Call `result` once."""
 
     __slots__ = ("_done", "_work")
 
@@ -55,31 +55,31 @@ class Pending(Generic[T]):
         self._done: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
 
     def run(self) -> None:
-        """Do the work; called on a thread."""
+        """Do the work. A thread of `Threads` calls this."""
         work, self._work = self._work, None
         try:
             assert work is not None
             self._done.put((work(), None))
         except BaseException as error:
             self._done.put((None, error))
-        del self, work  # an error knows this frame
+        del self, work  # an error keeps this frame alive
 
     def result(self, timeout_s: float | None = None) -> T:
-        """Wait for the result; raises what the work raised, and `queue.Empty` after `timeout_s`."""
+        """Wait for the result. Raises what the work raised, or `queue.Empty` after `timeout_s` seconds; None: waits without a limit."""
         result, error = self._done.get(timeout=timeout_s)
         if error is None:
             return result
         try:
             raise error
         finally:
-            del error  # it knows this frame
+            del error  # it keeps this frame alive
 
 
 class Threads:
-    """Threads that live as long as their owner; started at the first use and again in a forked child.
+    """Threads that live as long as their owner. They start at the first use, and again in a forked child.
 
     Args:
-        num_threads: threads to start; where the system does not allow that many, as many as it does.
+        num_threads: threads to start; fewer start if the system allows fewer.
         name: of the threads.
     """
 
@@ -89,7 +89,7 @@ class Threads:
         self._pid = 0
 
     def submit(self, work: Callable[[], T]) -> Pending[T]:
-        """Have one of the threads do the work; work is begun in the order of the calls. PipelineError where no thread can be started."""
+        """Let a thread do the work. Threads begin work in the order of the calls. Raises PipelineError if no thread can be started."""
         pending = Pending(work)
         if _are_ending:
             pending.run()
@@ -98,13 +98,13 @@ class Threads:
             self._crew, self._pid = _Crew(self.num_threads, self._name), os.getpid()
             weakref.finalize(self, self._crew.dismiss)
         self._crew.tasks.put(pending)
-        if _are_ending:  # since just now: the work may be behind the threads' order to end
+        if _are_ending:  # it was set meanwhile: in the queue, the work may come after the order to end
             self._crew.finish()
         return pending
 
 
 class _Crew:
-    """Threads and the queue that they share. They end when they are dismissed, after all that was submitted before."""
+    """Threads and their shared queue. After `dismiss` they finish the work submitted before, then end."""
 
     def __init__(self, num_threads: int, name: str) -> None:
         self.tasks: SimpleQueue[Pending[Any] | None] = SimpleQueue()
@@ -114,7 +114,7 @@ class _Crew:
                 thread = threading.Thread(target=self._work, name=name, daemon=True)  # `_end_all` waits for it at exit
                 thread.start()
                 self.threads.append(thread)
-        except RuntimeError as error:  # a limit of threads, or of memory
+        except RuntimeError as error:  # a limit on threads or memory
             if not self.threads:
                 raise PipelineError(f"no thread can be started ({error}): raise the limit of threads, or take num_workers=0") from error
         except BaseException:
@@ -123,12 +123,12 @@ class _Crew:
         _crews.add(self)
 
     def dismiss(self) -> None:
-        """Let the threads end."""
-        for _ in range(len(self.threads) + 1):  # one more: of the thread whose start was interrupted
+        """Tell the threads to end."""
+        for _ in range(len(self.threads) + 1):  # one more, for a thread whose start was interrupted
             self.tasks.put(None)
 
     def finish(self) -> None:
-        """Do in this thread all work that the others have not begun."""
+        """Do, in the calling thread, all work that the crew has not begun."""
         num_words = 0
         with suppress(Empty):
             while True:
@@ -146,7 +146,7 @@ class _Crew:
             if task is None:
                 return
             task.run()
-            del task  # and what it has made, which must not be kept while this thread waits
+            del task  # else its result stays in memory while this thread waits
 
 
 _guards: weakref.WeakSet[Guard] = weakref.WeakSet()
@@ -155,18 +155,18 @@ _are_ending = False
 
 
 def _free_guards() -> None:
-    """In a forked child: the threads that held a lock are not here."""
+    """In a forked child: replace all locks, since the threads that held them do not exist there."""
     for guard in list(_guards):
         guard.lock = threading.Lock()
 
 
 def are_ending() -> bool:
-    """Whether the interpreter is waiting for the threads to end, so that long work need not begin."""
+    """Whether the interpreter is exiting and waits for the threads; long work need not begin then."""
     return _are_ending
 
 
 def _end_all() -> None:
-    """At exit: a daemon thread that returns from compiled code after the interpreter is gone would crash the process."""
+    """At exit: wait for all threads. A daemon thread that returns from compiled code after the interpreter is gone crashes the process."""
     global _are_ending
     _are_ending = True
     crews = list(_crews)
@@ -174,7 +174,7 @@ def _end_all() -> None:
         crew.dismiss()
     for crew in crews:
         for thread in crew.threads:
-            with suppress(RuntimeError):  # one of these threads ends the process
+            with suppress(RuntimeError):  # raised if one of these threads is the one that ends the process
                 thread.join()
 
 

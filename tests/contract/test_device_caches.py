@@ -217,7 +217,7 @@ def test_a_device_without_room_for_where_rows_are(policy, reader, monkeypatch):
     tier = PinnedTier([np.arange(50.0)], reader)
     monkeypatch.setattr(torch, "full", full)
     monkeypatch.setattr(fused, "to_device", full)
-    with pytest.raises(BudgetError, match=r"where each of 50 rows is does not fit on .*; give device_cache less"):
+    with pytest.raises(BudgetError, match=r"a table with the place of each of 50 rows does not fit on .*; give a smaller device_cache"):
         FusedCache(lambda: policy(50, 17), tier)
 
 

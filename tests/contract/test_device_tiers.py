@@ -395,5 +395,5 @@ def test_a_device_that_is_full(monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(torch, "empty", full)
-    with pytest.raises(BudgetError, match=r"cache: 98 KiB of rows do not fit on cpu; give device_cache less"):
+    with pytest.raises(BudgetError, match=r"cache: 98 KiB of rows do not fit on cpu; give a smaller device_cache"):
         DeviceTier(1000, [100], torch.device("cpu"), "cache")

@@ -201,7 +201,7 @@ def test_a_rank_that_closes_its_shard(reader, policy, caplog):
     assert found <= before + 7  # what was read of one that turns out to be gone is counted, and read again
     end(*begin(ranks.tiers[0], np.arange(14)))
     assert ranks.tiers[0].peers["peers' cache"].num_rows == found
-    assert caplog.messages == ["rank 1 of 2 has ended: rows of its shard are read from where they are beneath"]
+    assert caplog.messages == ["rank 1 of 2 has ended: rows of its shard are read from the tier below"]
     assert around(ranks.tiers[0]) is (ranks.tiers[0].slow if policy is FIFO else ranks.tiers[0])
     end(*begin(ranks.tiers[1], np.arange(14)))
 
@@ -227,7 +227,7 @@ def test_a_rank_that_stands_still(reader, monkeypatch):
     ranks = Ranks(reader, slow_tiers(reader))
     still = begin(ranks.tiers[1], np.arange(0, 14, 2))
     waiting = begin(ranks.tiers[0], np.arange(0, 14, 2))
-    with pytest.raises(TierError, match=r"the shard of rank 0 has not answered for 0 s: that rank, or one at work there, stands"):
+    with pytest.raises(TierError, match=r"the shard of rank 0 has not answered for 0 s: that rank, or one that reads there, hangs"):
         waiting[0].wait()
     end(*begin(ranks.tiers[0], np.arange(14)))
     end(*still)

@@ -53,9 +53,9 @@ def test_what_is_refused():
     for options in ({"replace": True}, {"disjoint": True}, {"shared_draws": 1}):
         with pytest.raises(UsageError, match=r"^layer_wise .* leave out "):
             NeighborSampler(graph, [3], layer_wise=True, **options)
-    with pytest.raises(UsageError, match=r"\(of times too\) share none"):
+    with pytest.raises(UsageError, match=r"\(also those of sampling by time\) share none"):
         NeighborSampler(with_times(graph, Timestamps({}, {EDGE: random.integers(0, 9, 4000)})), [3], layer_wise=True)
-    with pytest.raises(NotSupportedError, match="layer_wise counts edges, and these are drawn by weight"):
+    with pytest.raises(NotSupportedError, match="layer_wise chooses nodes by their numbers of edges, not by weight"):
         NeighborSampler(with_weights(graph, {EDGE: Weights(np.ones(4000))}), [3], layer_wise=True)
 
 

@@ -89,7 +89,7 @@ def test_what_is_refused():
     for options in ({"replace": True}, {"disjoint": True}):
         with pytest.raises(UsageError, match=r"^shared_draws "):
             NeighborSampler(graph, [3], shared_draws=1, **options)
-    with pytest.raises(UsageError, match=r"disjoint trees \(of times too\) have none"):
+    with pytest.raises(UsageError, match=r"disjoint trees \(also those of sampling by time\) have none"):
         NeighborSampler(with_times(graph, Timestamps({}, {EDGE: random.integers(0, 9, 4000)})), [3], shared_draws=1)
-    with pytest.raises(NotSupportedError, match="shared_draws is of uniform draws, and these are by weight"):
+    with pytest.raises(NotSupportedError, match="shared_draws draws uniformly, not by weight"):
         NeighborSampler(with_weights(graph, {EDGE: Weights(np.ones(4000))}), [3], shared_draws=1)

@@ -140,7 +140,7 @@ def test_a_window_that_draws_do_not_reach_is_refused(monkeypatch):
     monkeypatch.setattr(penstock_rng, "MAX_DEGREE", 60)
     place = dict(epoch=0, batch=0, workspace=sampler.workspace())
     assert sampler.sample({NODE: np.array([0])}, times={NODE: np.array([59])}, **place).edges[EDGE].positions.size == 3
-    with pytest.raises(NotSupportedError, match="a node has 61 neighbours, and draws reach 60"):
+    with pytest.raises(NotSupportedError, match="a node has 61 neighbours, and draws reach at most 60"):
         sampler.sample({NODE: np.array([0])}, times={NODE: np.array([60])}, **place)
 
 
@@ -152,7 +152,7 @@ def test_who_has_times():
     assert choose_times(nodes, edges, "time", "it", {"edge_time": "time"}) == (["a"], {})
     with pytest.raises(UsageError, match="time_attr='time': both nodes and edges have it"):
         choose_times(nodes, edges, "time", "it")
-    with pytest.raises(MissingFieldError, match="it: neither nodes nor edges have a field 'edge_time' to say when they came"):
+    with pytest.raises(MissingFieldError, match="it: neither nodes nor edges have a field 'edge_time' with times"):
         choose_times(nodes, edges, "edge_time", "it")
 
 
@@ -165,7 +165,7 @@ def test_what_is_refused():
             with_times(graph, Timestamps({}, {EDGE: values}, "t"))
     with pytest.raises(InputError, match=r"t must be one whole number per node, int \[50\]; got float64 \[50\]: count seconds, or smaller"):
         with_times(graph, Timestamps({NODE: np.zeros(50)}, name="t"))
-    with pytest.raises(InputError, match="t goes up to 18446744073709551615, beyond int64: subtract where it begins"):
+    with pytest.raises(InputError, match="t goes up to 18446744073709551615, beyond int64: subtract the earliest time"):
         with_times(graph, Timestamps({NODE: np.full(50, 2**64 - 1, np.uint64)}, name="t"))
     timed = with_times(graph, Timestamps({}, {EDGE: random.integers(0, 9, 300)}))
     with pytest.raises(UsageError, match="no induced subgraphs, which would hold later edges"):

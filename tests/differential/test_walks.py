@@ -63,5 +63,7 @@ def test_lists_that_are_too_long_are_refused(monkeypatch):
     monkeypatch.setattr(cpu, "take_step", lambda *_: (-1, 0))  # as of a list of more than 2**32 neighbours
     csc = random_csc(np.random.default_rng(0), 40, 40, 300)
     sampler = NeighborSampler(Graph({NODE: 40}, {EDGE: csc}, True), [5], walks=Walks(num=50, length=2, end=0))
-    with pytest.raises(NotSupportedError, match=f"a node has {csc.degrees(np.zeros(1, int))[0]} neighbours, and walks reach 4,294,967,296"):
+    with pytest.raises(
+        NotSupportedError, match=f"a node has {csc.degrees(np.zeros(1, int))[0]} neighbours, and walks reach at most 4,294,967,296"
+    ):
         sampler.sample({NODE: np.arange(40)}, epoch=0, batch=0, workspace=sampler.workspace())

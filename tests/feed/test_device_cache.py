@@ -61,7 +61,7 @@ def test_of_the_best_rows_those_that_find_room(memory, device):
     assert found.stats().device_bytes == given.stats().device_bytes
 
 
-@pytest.mark.parametrize(("free", "why"), [(0, "0 B, 0.0% of the rows: 0 B free"), (1000, "does not hold the directory alone")])
+@pytest.mark.parametrize(("free", "why"), [(0, "0 B, 0.0% of the rows: 0 B free"), (1000, "does not even hold the directory")])
 def test_where_nothing_is_left_nothing_is_kept(free, why, memory, device):
     memory(free)
     loader = loader_of(homogeneous_data(), device)

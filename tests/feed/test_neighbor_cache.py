@@ -215,7 +215,7 @@ def test_the_best_lists_are_kept_best_first():
     for share in range(0, 101, 20):
         kept = plan_lists(f"{share}%", {EDGE: values}, {EDGE: csc}, "direct")[EDGE]
         assert lengths[kept].sum() == csc.num_edges * share // 100  # the short ones fill what is left
-    with pytest.raises(UsageError, match=r"neighbor_cache='100' does not hold the table alone: 208 bytes for lists of 50 nodes"):
+    with pytest.raises(UsageError, match=r"neighbor_cache='100' does not even hold the table: 208 bytes for lists of 50 nodes"):
         plan_lists("100", {EDGE: values}, {EDGE: csc}, "direct")
 
 
@@ -236,7 +236,7 @@ def test_a_budget_goes_where_a_byte_saves_most():
         used = np.diff(csc.indptr)[lists[EDGE]].sum() * 4 + rows[NODE].size * 40
         assert used + 4 * 60 + 4 * 60 <= 2048
         assert (rows[NODE].size == 0) == (per_list > per_row)
-    with pytest.raises(UsageError, match="does not hold the tables of rows and lists alone"):
+    with pytest.raises(UsageError, match="does not even hold the tables of rows and lists"):
         plan_shared(
             "100", {EDGE: visits}, {NODE: visits}, {NODE: 40}, {EDGE: csc}, "direct",
             seconds_per_list_hit={EDGE: 1}, seconds_per_row_hit={NODE: 1},
@@ -270,7 +270,7 @@ def test_slopes_find_the_slow_side():
         (dict(policy="presample", neighbor_policy="presample", neighbor_cache="shared", cache="9 rows"), "counts rows"),
         (dict(slow_topology="fast"), "cannot read 'fast' of slow_topology='fast'"),
         (dict(slow_topology="1GB/s,4 rows,4KiB blocks"), "brings rows or a block"),
-        (dict(slow_topology="same"), "is the device of slow, and there is none"),
+        (dict(slow_topology="same"), "is the simulated device of slow, which is not given"),
     ],
     ids=str,
 )

@@ -232,14 +232,14 @@ def test_a_slow_tier_hides_behind_the_threads():
         (dict(cache="130%"), "more than all rows"),
         (dict(window=0), "window must be at least 1, got 0"),
         (dict(presample_epochs=0), "presample_epochs must be at least 1, got 0"),
-        (dict(window="3"), "window must be of the kind int, got '3'"),
-        (dict(map_threads=2.5), "map_threads must be of the kind int, got 2.5"),
-        (dict(huge_pages="no"), "huge_pages must be of the kind bool, got 'no'"),
+        (dict(window="3"), "window must be of type int, got '3'"),
+        (dict(map_threads=2.5), "map_threads must be of type int, got 2.5"),
+        (dict(huge_pages="no"), "huge_pages must be of type bool, got 'no'"),
         (dict(slow="fast"), "cannot read 'fast' of slow='fast'"),
         (dict(spool="8GiB", policy="degree"), "spool='8GiB' is for rows that come from a disk: give features='disk'"),
         (
             dict(spool="8GiB", features="disk", policy="belady"),
-            "must know what policy will miss: give one that keeps its rows: random, degree",
+            "must know what policy will miss: give a static one: random, degree",
         ),
         (dict(spool="8GiB", host_memory="2GiB", cache="10%"), "spool='8GiB' is for rows that come from a disk"),
         (dict(spool="much", host_memory="2GiB"), "cannot read 'much'"),
@@ -284,6 +284,6 @@ def test_capacities():
         assert 8 * 4000 + sum(kept[t] * (widths[t] + 24) for t in rows) <= budget
         kept = plan_rows(str(budget), rows, widths, is_static=True)
         assert 4 * 4000 + sum(kept[t] * widths[t] for t in rows) <= budget < 4 * 4000 + sum((kept[t] + 1) * widths[t] for t in rows) + 100
-    with pytest.raises(UsageError, match="does not hold the directory alone"):
+    with pytest.raises(UsageError, match="does not even hold the directory"):
         plan_rows("100", rows, widths)
     assert slow_options("1GB/s,100us, 64 rows, depth 8") == dict(bytes_per_s=10**9, delay_s=100 * 1e-6, rows_per_request=64, depth=8)

@@ -106,7 +106,7 @@ def test_a_sampler_that_ends_early():
         def __len__(self):
             return 400
 
-    with pytest.raises(UsageError, match=r"the sampler ended after 300, fewer than its length says: batch 10 has nothing \(stage order"):
+    with pytest.raises(UsageError, match=r"the sampler ended after 300, fewer than its length: batch 10 is empty \(stage order"):
         list(make(Short()))
 
 

@@ -112,7 +112,7 @@ def test_ranks_that_are_processes(stores, device, tmp_path, caplog):
         other.join(60)
         dist.destroy_process_group()
     messages = [message for message in caplog.messages if message.startswith("rank")]
-    assert sorted(messages)[-1] == "rank 1 of 2 has ended: rows of its shard are read from where they are beneath"
+    assert sorted(messages)[-1] == "rank 1 of 2 has ended: rows of its shard are read from the tier below"
 
 
 def test_what_cannot_be_shared(stores, device):

@@ -76,7 +76,7 @@ def test_what_came_at_that_very_time_is_too_late(level, strategy):
         num_edges += batch.num_edges
     assert num_edges > 0
     far = options | {"input_time": np.full(300, np.iinfo(np.int64).min)}
-    with pytest.raises(UsageError, match="before which int64 has none"):
+    with pytest.raises(UsageError, match="and int64 has no earlier time"):
         NeighborLoader(data, **far)
 
 

@@ -96,7 +96,7 @@ def test_as_many_edges_as_nodes():
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"time_attr": "nope"}, MissingFieldError, "Data: neither nodes nor edges have a field 'nope' to say when they came"),
+        ({"time_attr": "nope"}, MissingFieldError, "Data: neither nodes nor edges have a field 'nope' with times"),
         ({"time_attr": "half"}, InputError, r"half must be one whole number per node, int \[300\]; got float32 \[300\]: count seconds"),
         (
             {"time_attr": "edge_attr", "input_time": None},
@@ -149,7 +149,7 @@ def test_fields_that_are_no_whole_numbers_are_refused_in_stores(tmp_path):
     store = ingest(data, tmp_path / "store", memory="4GiB")
     with pytest.raises(InputError, match=r"store: half is bfloat16: times are whole numbers"):
         NeighborLoader(store, **OPTIONS, time_attr="half")
-    with pytest.raises(MissingFieldError, match=r"store: neither nodes nor edges have a field 'edge_time' to say when they came"):
+    with pytest.raises(MissingFieldError, match=r"store: neither nodes nor edges have a field 'edge_time' with times"):
         NeighborLoader(store, **OPTIONS, time_attr="edge_time")
 
 

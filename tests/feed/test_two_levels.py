@@ -184,7 +184,7 @@ def test_what_cannot_be(stores, device):
     with pytest.raises(UsageError, match="device_policy='fifo' keeps rows on a device, and there is none"):
         loader_of(stores["node"], plan=Plan(**LEVELS))
     for changes, message in (
-        (dict(policy="belady"), "policy='belady' looks ahead, and must know what device_policy='fifo' will miss: give one that keeps its"),
+        (dict(policy="belady"), "policy='belady' looks ahead, and must know what device_policy='fifo' will miss: give a static one"),
         (dict(policy="belady", device_policy="same"), "must know what device_policy='same' will miss"),
         (dict(policy="belady", device_policy="degree", device_cache=None), r"\(random, degree.*\) and device_cache, or another policy"),
         (
@@ -192,7 +192,7 @@ def test_what_cannot_be(stores, device):
             "policy='degree' keeps the best rows that .*: give device_cache",
         ),
         (dict(device_policy="belady", device_cache=None), "device_policy='belady' looks ahead from the first batch: give device_cache"),
-        (dict(policy=None, device_policy="same"), "device_policy='same' is that of policy, and there is none"),
+        (dict(policy=None, device_policy="same"), "device_policy='same' stands for policy, which is not given"),
         (dict(policy="presample", neighbor_policy="presample", neighbor_cache="shared"), "of one cache: leave device_policy='fifo' out"),
     ):
         with pytest.raises(UsageError, match=message):

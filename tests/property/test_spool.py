@@ -276,7 +276,7 @@ def test_a_forked_child_reads_by_itself(tmp_path):
 def test_no_room_no_folder_too_little(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match=r"cannot be made in .*gone: No such file or directory; give less, or a folder on another"):
         make(tmp_path / "gone")
-    with pytest.raises(UsageError, match=r"spool of 1 KiB holds no rows: \d+,\d+ bytes at least"):
+    with pytest.raises(UsageError, match=r"spool of 1 KiB holds no rows: give at least \d+,\d+ bytes"):
         SpooledTier(HostTier([np.zeros((9, 512), np.uint8)]), tmp_path, 1024, 2)
 
     def full(*_):

@@ -1,4 +1,4 @@
-"""Gather: ids -> rows, from the tiers that hold them, into given memory."""
+"""Gather: ids -> rows. Copies rows from the tiers that hold them into given memory."""
 
 from penstock.gather.cached import CachedTier
 from penstock.gather.device_rows import DeviceTable

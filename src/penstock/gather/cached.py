@@ -1,7 +1,7 @@
-"""A cached tier: rows chosen by a policy in a fast tier, over any slower tier.
+"""A cached tier: a fast tier with rows that a policy chooses, over any slower tier.
 
-In: row numbers of the whole type. Out: the rows. Invariant: the result never depends on the policy, the capacity, the content or the number
-of threads; only the time does.
+In: row numbers of the whole type. Out: the rows. Invariant: policy, capacity, content and number of threads change only the time, never the
+result.
 
 A read is decided when it is submitted: the policy determines which rows are hits, and which misses to keep. It is committed in `wait`: hits
 are copied out of the cache (by another thread, while this one waits for the slower tier, if earlier reads are committed), then the misses
@@ -51,9 +51,9 @@ class CachedTier:
     Args:
         make_policy: makes an empty policy over the rows of `slow`; called again if the content is lost.
         slow: has all rows.
-        content: int64[n], ids of the initial content, best first; they are read at construction.
+        content: int64[n], ids of the initial content, best first; their rows are read at construction.
         name: of the fast tier.
-        reader: the device (see `tensor_device`) that has the fast tier, and into whose memory `slow` reads; None: both use host memory.
+        reader: the device (see `tensor_device`) of the fast tier; `slow` reads into its memory. None: both use host memory.
     """
 
     def __init__(
@@ -92,16 +92,16 @@ class CachedTier:
 
     @property
     def resident_bytes(self) -> int:
-        """Host memory: of kept rows, and of the policy's state."""
+        """Host memory of the kept rows and of the policy's state."""
         return self.policy.state_bytes + (self._fast.resident_bytes if isinstance(self._fast, HostTier) else 0)
 
     @property
     def device_bytes(self) -> int:
-        """Device memory."""
+        """Device memory of the kept rows."""
         return 0 if isinstance(self._fast, HostTier) else self._fast.resident_bytes
 
     def _fill(self, ids: np.ndarray) -> None:
-        """Fill the cache with its initial rows, bypassing a dynamic cache below, which is for rows that this cache misses."""
+        """Fill the cache with its initial rows. Bypasses a dynamic cache below, which is for the misses of this cache."""
         self.policy.fill(ids)
         self._bring(ids)
 
@@ -114,12 +114,12 @@ class CachedTier:
 
     @property
     def beneath(self) -> CachedTier | SpooledTier | None:
-        """The next cache or spool below this one, to which coming batches are announced too."""
+        """The next cache or spool below this one; coming batches are announced to it, too."""
         return next((tier for tier in stack_of(self.slow) if isinstance(tier, CachedTier | SpooledTier)), None)
 
     def announce(self, rows: np.ndarray) -> None:
-        """Announce int64[n] rows of a coming batch, in the order of the batches, to the policy if it looks ahead. A static cache announces
-        the rows that it will miss to the next cache or spool below."""
+        """Announce the int64[n] rows of a coming batch to a policy that looks ahead, in the order of the batches. A static cache announces
+        its misses to the next cache or spool below. Raises UsageError if the policy does not look ahead."""
         self._take_over_after_fork()
         if self.is_static:
             if (cache := self.beneath) is not None:
@@ -132,8 +132,8 @@ class CachedTier:
             self.stats.add_deciding(time.perf_counter() - started)
 
     def restart(self) -> None:
-        """Begin a new pass. If batches of the pass before were announced but never read, or their reads do not end, this cache starts
-        again, empty; likewise the one below."""
+        """Begin a new pass, here and in the cache below. A cache starts again, empty, if batches of the pass before were announced but
+        never read, or if their reads do not end."""
         self._take_over_after_fork()
         with self._lock:
             is_quiet = self._turn.wait_for(lambda: self._num_committed == self._num_decided, _DRAIN_S)
@@ -143,9 +143,10 @@ class CachedTier:
             cache.restart()
 
     def submit(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray, marks: np.ndarray | None = None) -> Read:
-        """Decide, and begin to read the misses. Call it in the order of the batches; each read must be waited for, in any order.
+        """Decide, and begin to read the misses. Call it in the order of the batches; wait for each read, in any order.
 
-        `marks`: int32[n], slots of the rows, if known already; only for a static cache. Other arguments as for `Tier.submit`.
+        `marks`: int32[n], cache slots of the rows, if they are known already; only for a static cache. Other arguments as for
+        `Tier.submit`.
         """
         self._take_over_after_fork()
         with self._lock:
@@ -166,8 +167,8 @@ class CachedTier:
             raise
 
     def _copy_beside(self, read: _CachedRead) -> Pending[int | None] | None:
-        """Let another thread copy the hits while this one waits for the slower tier. Returns a future of the bytes copied, or of None if
-        earlier reads are not committed yet; returns None if it is not worthwhile."""
+        """Let another thread copy the hits while this one waits for the slower tier. Returns None if there are too few hits; else pending
+        work, whose result is the number of bytes copied, or None if earlier reads are not committed yet."""
         num_hits = read.change.num_hits
         is_worth_it = num_hits * sum(self.row_bytes) >= _BESIDE_BYTES and num_hits < read.rows.size
         if not is_worth_it or not isinstance(self._fast, HostTier) or self._pid != os.getpid():
@@ -186,14 +187,14 @@ class CachedTier:
         return timed(self._fast.submit(slots, read.outs, read.places[hits]).wait, "gather", read.spans)
 
     def _commit(self, read: _CachedRead, copied: int | None) -> int:
-        """After all earlier reads are committed: copy hits out, unless they were `copied` already, and kept misses in."""
+        """Wait until all earlier reads are committed. Then copy hits out, unless `copied` says that this is done, and kept misses in."""
         if self.is_static:
             return self._copy_hits(read) if copied is None else copied
         number, change, spans = read.number, read.change, read.spans
         with self._lock:
             while self._num_committed < number:
                 if not self._turn.wait(_PATIENCE_S) and self._num_committed < number:
-                    raise TierError(f"{self.name}: read {number} waits for read {self._num_committed}, which nobody ends")
+                    raise TierError(f"{self.name}: read {number} waits for read {self._num_committed}, which no thread completes")
             if number >= self._first_valid:
                 try:
                     moved = self._copy_hits(read) if copied is None else copied
@@ -210,14 +211,14 @@ class CachedTier:
         return timed(again.wait, "read", spans, again.since)
 
     def _lose(self, number: int) -> None:
-        """After a failed read: the directory has rows that never arrived, so start again with an empty cache."""
+        """After a failed read, start again with an empty cache, since the directory lists rows that never arrived."""
         with self._lock:
             self._turn.wait_for(lambda: self._num_committed >= number, _PATIENCE_S)
             if number >= self._first_valid and not self.is_static:
                 self._begin_again()
 
     def _take_over_after_fork(self) -> None:
-        """In a forked child: nobody completes reads of the parent's threads, and a copied lock may be held for ever, so start again."""
+        """In a forked child, start again: no thread completes the reads of the parent's threads, and a copied lock may be held forever."""
         if self._pid == os.getpid():
             return
         self._pid, self._lock = os.getpid(), threading.RLock()
@@ -227,8 +228,7 @@ class CachedTier:
                 self._begin_again()
 
     def _begin_again(self) -> None:
-        """Empty the cache. Reads that are decided but not committed will read their hits from below, and later reads do not wait for
-        them."""
+        """Empty the cache. Reads that are decided but not committed read their hits from below; later reads do not wait for them."""
         self.policy, self._num_announced = self._make_policy(), 0
         self._num_committed = self._first_valid = self._num_decided
         self._turn.notify_all()
@@ -240,7 +240,7 @@ class CachedTier:
 
 
 def timed(work: Callable[[], T], kind: str, spans: list[Span], since: float | None = None) -> T:
-    """Do some work, and append its span to `spans`; `since`: when it began, if before this call."""
+    """Do some work, and append its span to `spans`. `since`: when it began, if that was before this call."""
     started = time.perf_counter() if since is None else since
     done = work()
     spans.append((kind, started, time.perf_counter(), threading.get_ident()))
@@ -253,7 +253,7 @@ class _CachedRead:
 
     Attributes:
         tier, rows, outs, places: the cache, and the arguments of `submit`.
-        number, change: of the decision.
+        number, change: number and result of the decision.
         beneath: the read of the misses.
         spans: work done so far, see `penstock.records.Span`.
         since: see `Read.since`.
@@ -276,7 +276,7 @@ class _CachedRead:
             try:
                 missed = timed(self.beneath.wait, "read", self.spans, self.since)
             finally:
-                copied = None if copying is None else copying.result()  # waited for in any case: it writes to the caller's memory
+                copied = None if copying is None else copying.result()  # wait in any case: it writes to the caller's memory
             self.spans += getattr(self.beneath, "spans", ())
         except BaseException:
             self.tier._lose(self.number)

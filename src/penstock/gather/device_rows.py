@@ -27,6 +27,8 @@ class DeviceTable(TieredTable):
         tier: the topmost tier, with a `reader`.
         kinds: the fields, in the tier's order.
         are_mostly_distinct: few ids are repeated, so the host does not search for repetitions if the tier can read a row twice.
+    Raises:
+        InputError: the tier delivers to the host.
     """
 
     def __init__(self, tier: Tier, kinds: Sequence[RowKind], *, are_mostly_distinct: bool = False) -> None:
@@ -39,7 +41,7 @@ class DeviceTable(TieredTable):
 
     @property
     def is_asked_by_device(self) -> bool:
-        """Whether the host does not need the ids, because the device itself reads rows and decides which to keep."""
+        """Whether the host does not need the ids, since the device itself reads rows and decides which to keep."""
         return bool(getattr(self.tier, "takes_device_rows", False))
 
     def submit(
@@ -52,8 +54,8 @@ class DeviceTable(TieredTable):
         marks: np.ndarray | None = None,
         hops: np.ndarray | None = None,
     ) -> RowsUnderWay:
-        """Begin to read, as `TieredTable`. `ids` may be a tensor on the device. A repeated id is read twice if the host does not need the
-        ids; it needs them to make them distinct for a policy."""
+        """Begin to read, as `TieredTable.submit`. `ids` may be a tensor on the device. If the host does not need the ids, a repeated id is
+        read twice; it needs them if a policy must get distinct ids."""
         tier, is_array = self.asked(around), isinstance(ids, np.ndarray)
         is_taken = are_distinct or getattr(tier, "is_static", True)
         if getattr(tier, "takes_device_rows", False) and is_taken and (self._are_mostly_distinct or not is_array):
@@ -64,15 +66,15 @@ class DeviceTable(TieredTable):
         return super().submit(ids, allocate, are_distinct=are_distinct, around=around, marks=marks, hops=hops)
 
     def make_room(self, num_rows: int, allocate: Allocator, hops: np.ndarray | None = None) -> list[Any]:
-        """Return uint8 tensors for rows on the device, per field; `allocate`, which gives host memory, is not used. With `hops` they are
-        all zeros: one launch, rather than one per hop."""
+        """Return uint8[num_rows * row_bytes] per field, tensors on the device. `allocate` allocates host memory, and is not used. With
+        `hops`, all bytes are zero: that takes one launch, rather than one per hop."""
         import torch
 
         make = torch.empty if hops is None else torch.zeros
         return [make(num_rows * kind.row_bytes, dtype=torch.uint8, device=self.reader) for kind in self.kinds]
 
     def shaped(self, outs: list[Any], num_rows: int, again: np.ndarray | None) -> list[Any]:
-        """Return the rows read as tensors of their fields."""
+        """View the bytes of rows as tensors of their fields, see `TieredTable.shaped`."""
         import torch
 
         rows = []

@@ -1,9 +1,9 @@
-"""A cached tier whose cache is on a device, over host memory that the device reads: hits and misses in one launch.
+"""A cached tier with its cache on a device, over host memory that the device reads: one launch reads hits and misses.
 
-In: row numbers. Out: the same rows as from any `CachedTier`, in device memory. A static policy's slots are in a table on the device. FIFO
-is decided by the device, without the host; other dynamic policies decide on the host, which sends the slots with the rows. Misses to keep
-are copied into the cache right after the reads of their batch. All work is in order on one stream, so that no read of this or an earlier
-batch finds a row overwritten, and each decision is carried out as soon as it is made: commits need not wait for one another.
+In: row numbers. Out: the same rows as from any `CachedTier`, in device memory. The slots of a static policy are in a table on the device.
+For FIFO, the device decides, without the host. Other dynamic policies decide on the host, which sends the slots with the row numbers.
+Misses to keep are copied into the cache right after the reads of their batch. All work is in order on one stream. So no read finds a row
+overwritten by its own or a later batch, and each decision is carried out as soon as it is made, without waiting for other commits.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ if TYPE_CHECKING:
 
 
 class FusedCache(CachedTier):
-    """Rows in pinned memory, some of them kept on the device that reads it. All reads must be submitted on the same stream.
+    """Rows in pinned memory, some of them kept on the device that reads it. Submit all reads on the same stream.
 
     Args:
         make_policy, content: as for `CachedTier`.
         slow: has all rows.
+    Raises:
+        BudgetError: the table of slots does not fit into device memory.
     """
 
     def __init__(self, make_policy: Callable[[], Policy], slow: PinnedTier, content: np.ndarray | None = None) -> None:
@@ -47,38 +49,38 @@ class FusedCache(CachedTier):
             self._slots = to_device(self.policy.slots, slow.reader) if self.is_static else None
         except torch.OutOfMemoryError as error:
             raise BudgetError(
-                f"{slow.name}: where each of {slow.num_rows} rows is does not fit on {slow.reader}; give device_cache less"
+                f"{slow.name}: a table with the place of each of {slow.num_rows} rows does not fit on {slow.reader}; give a "
+                "smaller device_cache"
             ) from error
         if (policy := self._on_device) is not None:
             self._make_policy = policy.emptied
         self._pinned = slow
-        self._hits = torch.zeros(2, dtype=torch.int64, device=slow.reader)  # counted for the first field with bytes, and for the others
+        self._hits = torch.zeros(2, dtype=torch.int64, device=slow.reader)  # of the first field with bytes, and of the others
         is_pinned = slow.reader.type == "cuda"
         self._hits_seen = torch.zeros(2, dtype=torch.int64, device="cpu", pin_memory=is_pinned)  # the host's copy, some batches late
         self._asked = self._asked_before = self._hits_before = 0
 
     @property
     def _on_device(self) -> DeviceFIFO | None:
-        """Return the policy if it decides on the device; else None."""
+        """The policy if it decides on the device; else None."""
         from penstock.cache.fifo_device import DeviceFIFO
 
         return self.policy if isinstance(self.policy, DeviceFIFO) else None
 
     @property
     def takes_device_rows(self) -> bool:
-        """Whether row numbers may be a tensor on the device: if nothing is decided on the host."""
+        """Whether row numbers may be a tensor on the device: the host decides nothing."""
         return self.is_static or self._on_device is not None
 
     @property
     def device_bytes(self) -> int:
-        """Device memory: of rows, and of the table of slots or the directory."""
+        """Device memory of the rows, and of the table of slots or the directory."""
         table = 0 if self._slots is None else self._slots.nbytes
         return super().device_bytes + (table if self._on_device is None else self._on_device.device_bytes)
 
     @property
     def stats(self) -> TierStats:
-        """Counts of hits. If nothing is decided on the host, the device counts them, and this waits for it. Misses are counted by
-        `slow`."""
+        """Counts of hits; `slow` counts the misses. If the host decides nothing, the device counts, and this property waits for it."""
         if self._asked != self._asked_before:
             with self._turn:
                 settle(self.reader)
@@ -92,8 +94,11 @@ class FusedCache(CachedTier):
     def submit(self, rows: Any, outs: Sequence[Any], places: np.ndarray | None, marks: np.ndarray | None = None) -> Read:
         """Decide and read, on this thread's current stream. Submit batches in order; reads may be waited for in any order.
 
-        `rows`: an array, or, if `takes_device_rows`, a tensor on the device; `places`: None for 0, 1, ...; `marks`: int32[n], known slots
-        of the rows, for a static policy.
+        Args:
+            rows: int64[n], an array, or, if `takes_device_rows`, a tensor on the device.
+            outs: see `Tier.submit`.
+            places: int64[n]; None: 0, 1, ....
+            marks: int32[n], cache slots of the rows, if they are known; only for a static policy.
         """
         ids, given = rows_on(self, rows), places_on(self.reader, places)
         self._take_over_after_fork()
@@ -131,7 +136,7 @@ class FusedCache(CachedTier):
 
         if isinstance(change, Change):
             slots, num_asked, num_hits = to_device(change.hit_slots, self.reader), ids.numel(), change.num_hits
-        else:  # as of an earlier batch: the hits of this one are known when it is done
+        else:  # hits as of an earlier batch; those of this one are known only when it is done
             slots = self._slots if change is None else change.hit_slots
             num_asked, num_hits = self._asked, int(self._hits_seen[0])
         slots = slots if marks is None else to_device(marks, self.reader)
@@ -159,7 +164,7 @@ class FusedCache(CachedTier):
         given: torch.Tensor | None,
         spans: list[Span],
     ) -> None:
-        """Copy kept misses into the cache, after the reads of this batch; and count."""
+        """Copy kept misses into the cache, after the reads of this batch, and count."""
         started, (num_missed, num_hits), width = time.perf_counter(), (0, 0), sum(self.row_bytes)
         if isinstance(change, Change):
             self._fast.write(change.into, outs, change.inserted if places is None else places[change.inserted])
@@ -178,7 +183,7 @@ class FusedCache(CachedTier):
 
 
 def where_it_decides(policy: Policy, reader: torch.device) -> Policy:
-    """Return a new policy as it is or, for FIFO, as one whose decisions the device makes."""
+    """Return the policy itself or, for FIFO, an empty one that decides on the device."""
     if not isinstance(policy, FIFO):
         return policy
     from penstock.cache.fifo_device import DeviceFIFO

@@ -1,7 +1,7 @@
 """The places of rows in a batch whose hops are padded to given sizes.
 
-In: `hops`, int64[n, 2], the number of rows of each hop and its size in the batch (see `penstock.kernels.pad_hops`). Out: places. The other
-places are zero, or, for floating-point rows, copies of the first row: some models divide by the norm of a row, and zero rows would make all
+In: `hops`, int64[n, 2]: per hop, its number of rows and its size in the batch (see `penstock.kernels.pad_hops`). Out: places. Padding
+places are zero or, for floating-point rows, copies of the first row. Some models divide by the norm of a row, so zero rows would make all
 gradients NaN.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def size_of(hops: np.ndarray | None, num_rows: int) -> int:
-    """Return the size of a batch with `num_rows` rows; without hops, the same number."""
+    """Return the size of a padded batch; without hops, `num_rows`."""
     return num_rows if hops is None else int(hops[:, 1].sum())
 
 
@@ -31,13 +31,13 @@ def runs_of(hops: np.ndarray) -> Iterator[tuple[int, int, int, int]]:
 
 
 def places_of(hops: np.ndarray) -> np.ndarray:
-    """Return int64[rows]: the place of each row."""
+    """Return int64[num_rows]: the place of each row."""
     counts, sizes = hops[:, 0], hops[:, 1]
     return np.arange(counts.sum()) + np.repeat(np.cumsum(sizes - counts) - (sizes - counts), counts)
 
 
 def places_on(hops: np.ndarray, device: torch.device) -> torch.Tensor:
-    """Return the same, computed on a device."""
+    """Return the same as `places_of`, computed on a device."""
     import torch
 
     from penstock.kernels.pad_hops import gpu
@@ -56,7 +56,7 @@ def clear_between(rows: Any, hops: np.ndarray, width: int = 1) -> None:
 
 
 def repeat_first(rows: torch.Tensor, hops: np.ndarray) -> None:
-    """Write the first row to all padding places; rows of integers are not changed."""
+    """Write the first row to all padding places. Does nothing for integers."""
     if not rows.is_floating_point() and not rows.is_complex():
         return
     first = next((place for _, place, count, _ in runs_of(hops) if count), None)
@@ -65,7 +65,7 @@ def repeat_first(rows: torch.Tensor, hops: np.ndarray) -> None:
 
 
 def spread(rows: Any, hops: np.ndarray) -> Any:
-    """Return rows [n, ...], an array or a tensor, at their places, with zeros elsewhere."""
+    """Return a copy of rows [n, ...], an array or a tensor, at their places, with zeros at padding places."""
     shape = size_of(hops, 0), *rows.shape[1:]
     found = np.zeros(shape, rows.dtype) if isinstance(rows, np.ndarray) else rows.new_zeros(shape)
     for first, place, count, _ in runs_of(hops):

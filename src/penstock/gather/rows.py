@@ -1,6 +1,6 @@
 """A table of rows in memory or memory-mapped.
 
-In: ids. Out: their rows, written only to the caller's buffer. Invariant: equals `array[ids]`, bit for bit, for any dtype.
+In: ids. Out: their rows, in memory from the caller's allocator. Invariant: the result equals `array[ids]`, bit for bit, for any dtype.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ class RowTable:
     Args:
         array: [num_rows, ...], C-contiguous, fixed-size dtype; memory-mapped or not.
         name: for messages.
+    Raises:
+        InputError: another kind of array.
     """
 
     def __init__(self, array: np.ndarray, name: str) -> None:
@@ -40,7 +42,8 @@ class RowTable:
         """Return the rows of int64[n] `ids` (in range, contiguous) as an array from `allocate`: dtype [n, *row_shape].
 
         Args:
-            ids, allocate: see above.
+            ids: int64[n], in [0, num_rows); not checked.
+            allocate: makes the result.
             num_threads: threads that share the work if it is large; all except the caller's are started for this call.
             hops: see `penstock.gather.hops`; the result then has a row per place.
         """

@@ -1,7 +1,7 @@
-"""How ranks that share a cache find each other: each has a seat, which is passed to its loader.
+"""Seats, by which the ranks that share a cache find each other. Each rank passes its seat to its loader.
 
 In: the number of ranks, in the process that starts them, or a `torch.distributed` group. Out: seats, small and picklable. A seat names a
-socket without a file, so that no file is left behind, and a secret that every connection must present, since messages are pickled.
+socket without a file, so that no file is left behind. It also has a secret: since messages are pickled, every connection must present it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _NUM_WAITING = 64
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A rank's place among those that share a cache; for one loader. From `shard_seats` or `shard_seat_of_group`.
+    """A rank's place among the ranks that share a cache, for one loader. Made by `shard_seats` or `shard_seat_of_group`.
 
     Attributes:
         rank, num_ranks: rank r keeps rows v with v % num_ranks = r.
         token: a secret of the ranks.
-        timeout_s: seconds that a loader waits until the other ranks have made theirs.
+        timeout_s: seconds that a loader waits for the loaders of the other ranks.
     """
 
     rank: int
@@ -37,7 +37,7 @@ class Seat:
     timeout_s: float
 
     def open_door(self) -> socket.socket:
-        """Return the socket at which other ranks connect to this one."""
+        """Return the socket to which other ranks connect. Raises UsageError if the seat is taken."""
         door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             door.bind(self._address(self.rank))
@@ -57,7 +57,7 @@ class Seat:
         end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             end.connect(self._address(rank))
-            if not is_ours(end):  # another user took the name after that rank ended: send nothing, accept nothing
+            if not is_ours(end):  # another user took the name after the rank had ended: send nothing, accept nothing
                 raise ConnectionRefusedError(errno.ECONNREFUSED, "another user listens there")
             connection = Connection(end.detach())
         finally:
@@ -77,11 +77,13 @@ def is_ours(end: socket.socket) -> bool:
 
 
 def shard_seats(num_ranks: int, *, timeout_s: float = 300.0) -> list[Seat]:
-    """Return a seat per rank: one loader in each of `num_ranks` processes of this machine, made at the same time.
+    """Return a seat per rank, for one loader in each of `num_ranks` processes of this machine. The loaders must be made at the same time.
 
     Args:
         num_ranks: number of processes, at least 1. Give seat r to rank r.
-        timeout_s: how long a loader waits until the other ranks have made theirs.
+        timeout_s: seconds that a loader waits for the loaders of the other ranks.
+    Raises:
+        UsageError: `num_ranks` is below 1.
     """
     if num_ranks < 1:
         raise UsageError(f"a cache is shared by 1 rank or more, got {num_ranks}")
@@ -96,7 +98,7 @@ def shard_seat_of_group(group: Any = None, *, timeout_s: float = 300.0) -> Seat:
 
     Args:
         group: the group; None: the default group.
-        timeout_s: how long a loader waits until the other ranks have made theirs.
+        timeout_s: seconds that a loader waits for the loaders of the other ranks.
     Raises:
         UsageError: `torch.distributed` is not initialised.
     """
@@ -105,7 +107,9 @@ def shard_seat_of_group(group: Any = None, *, timeout_s: float = 300.0) -> Seat:
     from penstock.exchange.aside import gather_objects
 
     if not dist.is_available() or not dist.is_initialized():
-        raise UsageError("shard_seat_of_group is for ranks of torch.distributed: call init_process_group first, or hand seats on by hand")
+        raise UsageError(
+            "shard_seat_of_group is for ranks of torch.distributed: call init_process_group first, or pass seats from shard_seats"
+        )
     said = gather_objects((socket.gethostname(), secrets.token_bytes(32)), group)
     here = [rank for rank, (name, _) in enumerate(said) if name == socket.gethostname()]
     return Seat(here.index(dist.get_rank(group)), len(here), said[here[0]][1], timeout_s)

@@ -43,8 +43,8 @@ class Export(NamedTuple):
 
     Attributes:
         num_rows, row_bytes: of the whole type; the same on every rank.
-        policy: its name.
-        buffers: per field uint8[num_slots * row_bytes], memory of the owner's device that other ranks open too.
+        policy: name of the policy.
+        buffers: per field uint8[num_slots * row_bytes], memory of the owner's device; other ranks open it, too.
         slots: int32[num_ids] for a static policy; None if readers must ask.
     """
 
@@ -56,7 +56,7 @@ class Export(NamedTuple):
 
 
 def identity(device: torch.device) -> str | None:
-    """Return an identity of a device that does not depend on its number in a process; None for the CPU and for devices not visible here."""
+    """Return an identity of a device that is the same in all processes; None for the CPU, and for a device that is not visible here."""
     import torch
 
     if device.type != "cuda" or device.index >= torch.cuda.device_count():
@@ -72,11 +72,11 @@ class Owner:
     """The owner of a rank's shards.
 
     Args:
-        seat: at which readers connect.
+        seat: readers connect to it.
         shards, exports: by node type.
     Attributes:
-        is_known: set once every other rank has opened the exports, or one cannot.
-        not_shown: why one cannot; else None.
+        is_known: set when all other ranks have opened the exports, or this rank cannot share its memory.
+        not_shown: why it cannot share its memory; else None.
     """
 
     def __init__(self, seat: Seat, shards: Mapping[Any, Shard], exports: Mapping[Any, Export]) -> None:
@@ -108,7 +108,7 @@ class Owner:
                 for one in wait([self._door, self._bell, *self._asked, *self._strangers], 0.1 if self._closing_at else None):
                     self._take(one)
         except Exception:
-            logger.exception("a shard's owner failed: its rows are read from where they are beneath")
+            logger.exception("a shard's owner failed: its rows are read from the tier below")
         finally:
             here.pop(self._place)
             for end in (self._door, self._bell, self._ring, *self._asked, *self._strangers):
@@ -174,7 +174,7 @@ class Owner:
             reader.send(self.not_shown)
 
     def _leave(self, reader: Connection) -> None:
-        """Handle a reader that is gone."""
+        """Forget a reader that is gone."""
         self._strangers.discard(reader)
         shard = self._asked.pop(reader, None)
         reader.close()

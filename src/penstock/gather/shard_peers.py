@@ -1,7 +1,7 @@
-"""The ranks that share a cache, as seen by a reader: which to ask, and which are gone.
+"""The ranks that share a cache, as seen by a reader: which ones to ask, and which ones are gone.
 
-In: a seat, and the shards of this rank. Out: the shards of all ranks, and conversations with their owners. Invariants: every wait ends; a
-rank that is gone is an answer (`Gone`), not an error of the reader.
+In: a seat, and the shards of this rank. Out: the shards of all ranks, and conversations with their owners. Invariants: every wait ends; if
+a rank is gone, the reader gets `Gone`, and continues without it.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ class Talk:
             raise self._gone() from None
 
     def hear(self) -> Any:
-        """Wait for the answer."""
+        """Wait for the answer. Raises Gone if the rank has ended, TierError if it does not answer in 60 s."""
         try:
             if self._connection.poll(_PATIENCE_S):
                 return self._connection.recv()
         except (EOFError, OSError):
             raise self._gone() from None
-        self._connection.close()  # else a late answer would be taken for that to the next message
+        self._connection.close()  # else a late answer would be taken for the answer to the next message
         self._peer.lose("does not answer")
         raise TierError(
-            f"the shard of rank {self._peer.rank} has not answered for {_PATIENCE_S:.0f} s: that rank, or one at work there, stands still; "
-            "end it, and the others go on without it"
+            f"the shard of rank {self._peer.rank} has not answered for {_PATIENCE_S:.0f} s: that rank, or one that reads there, hangs; "
+            "end it, and the others continue without it"
         )
 
     def call(self, *message: Any) -> Any:
@@ -65,7 +65,7 @@ class Talk:
         return self.hear()
 
     def end(self) -> None:
-        """End the conversation; no answer is outstanding."""
+        """End the conversation, when no answer is outstanding."""
         self._peer.idle.append(self)
 
     def hang_up(self) -> None:
@@ -79,11 +79,11 @@ class Talk:
 
 
 class Peer:
-    """A rank; this process's rank is one, too.
+    """A rank, possibly this process's own.
 
     Attributes:
         rank: see `Seat`.
-        is_gone: it no longer keeps anything.
+        is_gone: the rank no longer keeps rows.
         idle: conversations that can be reused.
     """
 
@@ -92,7 +92,7 @@ class Peer:
         self.idle: list[Talk] = []
 
     def talk(self) -> Talk:
-        """Return a conversation for the caller alone."""
+        """Return a conversation for this caller only. Raises Gone."""
         if self.is_gone:
             raise Gone
         try:
@@ -109,7 +109,7 @@ class Peer:
         """Treat the peer as gone from now on."""
         if not self.is_gone:
             self.is_gone = True
-            logger.warning("rank %d of %d %s: rows of its shard are read from where they are beneath", self.rank, self._seat.num_ranks, why)
+            logger.warning("rank %d of %d %s: rows of its shard are read from the tier below", self.rank, self._seat.num_ranks, why)
 
 
 class ShardGroup:
@@ -125,17 +125,18 @@ class ShardGroup:
         self.seat, self.peers = seat, [Peer(seat, rank) for rank in range(seat.num_ranks)]
 
     def open(self, shards: Mapping[Any, Shard], exports: Mapping[Any, Export]) -> list[Mapping[Any, Export]]:
-        """Export the shards of this rank, and wait until all ranks have exported theirs and opened those of others. Returns all exports."""
+        """Export the shards of this rank, and wait until every rank has exported its own and opened all others. Returns all exports, by
+        rank. Raises TierError and InputError, see `open_shards`."""
         deadline = time.monotonic() + self.seat.timeout_s
         owner = Owner(self.seat, shards, exports)
         self.close = weakref.finalize(self, owner.close)
-        """Stop keeping shards. Called when the last user is dropped, and at the end of the program."""
+        """Stop keeping shards. It is called when the last user is dropped, and at the end of the program."""
         try:
             found = [exports if peer.rank == self.seat.rank else self._look(peer, deadline, owner) for peer in self.peers]
             if not owner.is_known.wait(max(0.0, deadline - time.monotonic())):
                 raise self._missed(owner)
         finally:
-            if owner.not_shown is not None:  # the others were told, and may have ended
+            if owner.not_shown is not None:  # the other ranks know it, and may have ended
                 raise self._not_shown(self.seat.rank, owner.not_shown) from None
         if errors := [one for one in found if isinstance(one, TierError)]:
             raise errors[0]
@@ -145,7 +146,8 @@ class ShardGroup:
         return seen
 
     def _look(self, peer: Peer, deadline: float, owner: Owner) -> Mapping[Any, Export] | TierError:
-        """Return the exports of a rank, or the reason why they cannot be opened here; raised later, since other ranks wait for this one."""
+        """Return the exports of a rank, or the error that they cannot be opened here. The caller raises it later, since other ranks wait
+        for this one."""
         while True:
             try:
                 talk = Talk(peer, self.seat.connect(peer.rank))
@@ -166,8 +168,8 @@ class ShardGroup:
                 return shown
 
     def _strange(self, rank: int, places: Mapping[torch.device, str | None]) -> TierError | None:
-        """Whether a rank keeps rows on a device that has another number in this process, or none: memory is opened by the device's
-        number."""
+        """Return an error if a rank keeps rows on a device that has another number in this process, or none; else None. Memory is opened by
+        the device's number."""
         for device, name in places.items():
             if identity(device) != name:
                 return TierError(

@@ -1,12 +1,12 @@
-"""A cached tier whose content is spread over the devices of several ranks, in disjoint shards by id modulo, each read by all ranks.
+"""A cached tier with its content on the devices of several ranks: each rank keeps one shard, and reads all shards.
 
-In: row numbers. Out: the same rows as from any `CachedTier`. Of R ranks, rank r keeps rows v with v mod R = r, as id v div R of its policy.
-A read asks the owner of each shard for a decision, reads all misses from this rank's slower tier at once, and then takes its turns, shard
-by shard in ascending order, to copy hits out of the owner's memory and kept misses into it.
+In: row numbers. Out: the same rows as from any `CachedTier`. Of R ranks, rank r keeps rows v with v mod R = r; its policy knows row v as id
+v div R. A read asks the owner of each shard for a decision, and reads all misses from this rank's slower tier at once. Then it takes its
+turn at each shard, in ascending order, to copy hits out of the shard and kept misses into it.
 
 There is no deadlock: no turn is held while waiting for another one, and every wait (at a shard, behind a batch of the same rank, or for
 rows) is for an older decision. No wrong row is used: rows read from a rank's memory count only if its owner answers after the read;
-otherwise they are read again from below. A rank that is gone counts as one that keeps nothing. Source: BGL 3.2.3.
+otherwise they are read again from below. A rank that is gone is treated as one that keeps no rows. Source: BGL 3.2.3.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ShardedCache(CachedTier):
     """Rows of a slower tier, some of them kept on the devices of this rank and of others. Usable after `open_shards`.
 
     Args:
-        make_policy: makes an empty policy over this rank's ids (`num_ids_of`); must not look ahead.
+        make_policy: makes an empty policy over this rank's ids (see `penstock.cache.shard`); it must not look ahead.
         slow: has all rows; it reads into device memory.
         content: int64 rows, the initial content of all shards together, best first; this rank's share is read at construction.
         name: of the fast tier.
@@ -47,7 +47,9 @@ class ShardedCache(CachedTier):
         group: the ranks that share.
     Attributes:
         shard: the decisions of this rank's owner.
-        peers: name -> counts of hits in memory of other ranks, of this rank's reads.
+        peers: name -> counts of this rank's hits in the memory of other ranks.
+    Raises:
+        UsageError: the policy looks ahead.
     """
 
     def __init__(
@@ -62,9 +64,7 @@ class ShardedCache(CachedTier):
     ) -> None:
         super().__init__(make_policy, slow, None, name, reader=reader)
         if isinstance(self.policy, Belady):
-            raise UsageError(
-                f"{name}: policy {self.policy.name} looks ahead, and shards are asked by ranks that know nothing of each other"
-            )
+            raise UsageError(f"{name}: policy {self.policy.name} looks ahead, but ranks do not know the coming batches of each other")
         self._group, self._num_ranks, self._rank = group, group.seat.num_ranks, group.seat.rank
         self.shard = Shard(make_policy, self.policy)
         self._of_peers = TierStats()
@@ -79,7 +79,7 @@ class ShardedCache(CachedTier):
 
     @property
     def resident_bytes(self) -> int:
-        """Host memory: of the policy's state; for a static policy also the table of slots of all ranks."""
+        """Host memory of the policy's state; for a static policy also of the table of slots of all ranks."""
         return self.shard.policy.state_bytes + (0 if self._slots is None else self._slots.nbytes)
 
     def export(self) -> Export:
@@ -109,7 +109,7 @@ class ShardedCache(CachedTier):
                 self._slots[rank :: self._num_ranks] = one.slots
 
     def announce(self, rows: np.ndarray) -> None:
-        """Announce a coming batch to the cache below, if it looks ahead."""
+        """Announce the misses of a coming batch to the cache or spool below. Raises UsageError without one, or if this cache is dynamic."""
         cache = self.beneath
         if self._slots is None or cache is None:
             raise UsageError(f"{self.name}: policy {self.policy.name} does not look ahead, there is nothing to announce to it")
@@ -121,8 +121,7 @@ class ShardedCache(CachedTier):
             cache.restart()
 
     def submit(self, rows: np.ndarray, outs: Sequence[Any], places: np.ndarray) -> Read:
-        """Ask the owners for decisions, and begin to read rows that are on no device. Submit batches in order; wait for each read, in any
-        order."""
+        """Ask the owners for decisions, and begin to read the misses. Submit batches in order; wait for each read, in any order."""
         check_rows(self, rows)
         if self._pid != os.getpid():  # the connections belong to the parent
             return around(self.slow).submit(rows, outs, places)
@@ -147,7 +146,7 @@ class ShardedCache(CachedTier):
         return read
 
     def _decide(self, rank: int, rows: np.ndarray, at: np.ndarray) -> _Part | None:
-        """Ask the owner of a shard about the rows of a batch at positions `at`; None: none of them is there or will be kept there."""
+        """Ask the owner of a shard about the rows of a batch at positions `at`. None: the shard has none of them, and will keep none."""
         if self._slots is not None:
             slots = self._slots[rows[at]]
             return _Part(rank, at, Change(slots, at[:0], slots[:0]), None) if (slots >= 0).any() else None
@@ -167,7 +166,7 @@ class ShardedCache(CachedTier):
         return None
 
     def take_turn(self, part: _Part, outs: Sequence[Any], places: np.ndarray, spans: list[Span]) -> None:
-        """At this read's turn, copy hits out of a shard and kept misses into it; nothing, if the content that the decision assumed is
+        """At this read's turn, copy hits out of a shard and kept misses into it. Does nothing if the content that the decision assumed is
         gone."""
         if self.is_static and part.rank != self._rank:  # no turn; but the owner must still be there after the read
             try:
@@ -193,20 +192,25 @@ class ShardedCache(CachedTier):
 
 
 def open_shards(group: ShardGroup, caches: Mapping[Any, ShardedCache]) -> None:
-    """Export the caches of this rank, by node type, and open those of the others. All ranks must call it; it waits for all."""
+    """Export the caches of this rank, by node type, and open those of the other ranks. All ranks must call it, and it waits for all.
+
+    Raises:
+        TierError: a rank is missing, or its memory cannot be opened here. InputError: ranks have different caches.
+        NotSupportedError: a device cannot read the memory of another.
+    """
     found = group.open({key: cache.shard for key, cache in caches.items()}, {key: cache.export() for key, cache in caches.items()})
     for key, cache in caches.items():
         cache.join(key, [exports[key] for exports in found])
 
 
 def _enable_access(owner: torch.device, reader: torch.device) -> None:
-    """Let kernels of a device access the memory of another: torch enables this, in one direction, when it copies between the two."""
+    """Let kernels of one device access the memory of another. Torch enables this, in one direction, when it copies between the two."""
     if owner == reader:
         return
     import torch
 
     if not torch.cuda.can_device_access_peer(reader, owner):
-        raise NotSupportedError(f"{reader} does not reach the memory of {owner}: leave shards out, each device then has a cache of its own")
+        raise NotSupportedError(f"{reader} cannot read the memory of {owner}: leave shards out, each device then has a cache of its own")
     for source, target in ((reader, owner), (owner, reader)):  # currently the source gets access to the target
         torch.zeros(1, device=target).copy_(torch.zeros(1, device=source))
     torch.cuda.synchronize(owner)
@@ -217,10 +221,10 @@ class _Part:
     """The part of a read that concerns one shard: its hits, and the misses to keep there.
 
     Attributes:
-        rank: that keeps the shard. talk: conversation with its owner.
-        hits: positions of the hits in the batch; slots: of the hits.
+        rank: the rank that keeps the shard. talk: conversation with its owner.
+        hits: positions of the hits in the batch. slots: slots of the hits.
         kept: (slots, positions in the batch) of misses to keep.
-        is_read: the hits were copied, and the owner was there when that began.
+        is_read: the hits were copied, and the owner was present when copying began.
     """
 
     def __init__(self, rank: int, at: np.ndarray, change: Change, talk: Talk | None) -> None:
@@ -230,7 +234,7 @@ class _Part:
         self.kept = change.into, at[change.inserted]
 
     def may_go(self) -> bool:
-        """Wait for the turn; False: there is none, since the content that the decision assumed is gone."""
+        """Wait for the turn. False: there is no turn, since the content that the decision assumed is gone."""
         talk, self.talk = self.talk, None
         try:
             if talk is None or talk.call("ready"):
@@ -251,7 +255,7 @@ class _Part:
             pass
 
     def is_sure(self) -> bool:
-        """Whether the owner was there until the end of the turn, which only its answer shows."""
+        """Whether the owner was present until the end of the turn; only its answer shows this."""
         try:
             if self.is_read and self.talk is not None:
                 self.talk.hear()

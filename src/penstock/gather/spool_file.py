@@ -1,4 +1,4 @@
-"""The file of a spool: rows in two halves, written piece by piece, bypassing the page cache; and cutting a group of batches into pieces.
+"""The files of a spool: rows in two halves, written piece by piece, bypassing the page cache. Also cuts a group of batches into pieces.
 
 In: rows in memory. Out: a tier of the rows, by their place in the spool. Invariant: in every file, a piece begins at a block boundary.
 """
@@ -26,21 +26,23 @@ BLOCK = 4096
 MOST_ROWS = 1 << 18
 """Most rows of a piece."""
 GAP_BYTES = 1 << 15
-"""Holes between the rows of a batch belong to other batches; shorter ones than this are read along."""
+"""Holes between the rows of a batch belong to other batches; holes up to this size are read along."""
 
 
 class SpoolFile:
-    """Rows on a disk, in a nameless file per field, which ends with the object.
+    """Rows on a disk, in one file per field. The files have no names, and end with the object.
 
     Args:
         folder: on the disk to use.
-        row_bytes: of each field.
-        num_bytes: of all rows.
-        num_buffers: number of buffers for pieces. piece_bytes: approximate bytes per piece; least_rows: least rows per piece.
+        row_bytes: bytes of a row, per field.
+        num_bytes: size of the spool, all fields and both halves together.
+        num_buffers: number of buffers for pieces. piece_bytes: approximate bytes per piece. least_rows: least rows per piece.
         name: for messages.
     Attributes:
         step: pieces begin at multiples of this number of rows. piece_rows: most rows of a piece. half_rows: rows of each half.
-        tier: the rows, by their place. written_bytes: written so far.
+        tier: the rows, by their place. written_bytes: bytes written so far.
+    Raises:
+        UsageError: the spool is too small for any row, or cannot be made in the folder.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class SpoolFile:
         self.half_rows = num_bytes // 2 // whole // self.step * self.step
         self.written_bytes = 0
         if num_bytes < least:
-            raise UsageError(f"{argument('spool')} of {format_bytes(num_bytes)} holds no rows: {least:,} bytes at least")
+            raise UsageError(f"{argument('spool')} of {format_bytes(num_bytes)} holds no rows: give at least {least:,} bytes")
         self._row_bytes, self._folder, self._name = tuple(row_bytes), folder, name
         self._buffers = [[_pages(self.piece_rows * width) for width in row_bytes] for _ in range(num_buffers)]
         self._descriptors: list[int] = []
@@ -96,7 +98,7 @@ class SpoolFile:
         return self._buffers[number]
 
     def write(self, first: int, count: int, buffers: Sequence[np.ndarray]) -> None:
-        """Write `count` rows of a buffer to the spool, from row `first` on, a multiple of `step`."""
+        """Write `count` rows of a buffer to the spool, from row `first` on, a multiple of `step`. Raises TierError."""
         for descriptor, width, buffer in zip(self._descriptors, self._row_bytes, buffers, strict=True):
             left, at = buffer.data[: -(-count * width // BLOCK) * BLOCK], first * width
             while left:
@@ -112,8 +114,8 @@ class SpoolFile:
 
 
 def piece_rows_of(row_bytes: Sequence[int], piece_bytes: int, least_rows: int) -> int:
-    """Return the rows of a piece: about `piece_bytes`, at least `least_rows`, whole blocks of each field. Fewer bytes for narrow rows,
-    since the plan of reading them takes many times their size."""
+    """Return the number of rows of a piece: about `piece_bytes`, at least `least_rows`, whole blocks of each field. For narrow rows, at
+    most about MOST_ROWS, since planning their reads takes many times their size."""
     step = _step_of(row_bytes)
     return step * -(-max(least_rows, min(MOST_ROWS, piece_bytes // max(1, sum(row_bytes)))) // step)
 
@@ -124,7 +126,7 @@ def least_bytes(row_bytes: Sequence[int]) -> int:
 
 
 def _step_of(row_bytes: Sequence[int]) -> int:
-    """Return the least number of rows that are whole blocks of each field."""
+    """Return the least number of rows that fill whole blocks in each field."""
     return math.lcm(*(BLOCK // math.gcd(width, BLOCK) for width in row_bytes))
 
 
@@ -132,8 +134,8 @@ class Pieces(NamedTuple):
     """How batches are cut into pieces.
 
     Attributes:
-        num_batches: how many batches of the group fit, from the first one on.
-        cuts: int64[num_batches, num_pieces + 1]: piece p has rows cuts[b, p] to cuts[b, p + 1] of batch b.
+        num_batches: number of batches of the group that fit; they are the first ones.
+        cuts: int64[num_batches, num_pieces + 1]: piece p has the rows cuts[b, p]:cuts[b, p + 1] of batch b.
     """
 
     num_batches: int
@@ -151,15 +153,15 @@ def cut(batches: Sequence[np.ndarray], piece_rows: int, half_rows: int, step: in
     Args:
         batches: per batch its distinct rows, ascending.
         piece_rows: most rows of a piece; at least four times the number of batches.
-        half_rows: rows for which there is room, with pieces rounded up to multiples of `step`; batches at the end that do not fit are left
-            out.
+        half_rows: rows that fit, with pieces rounded up to multiples of `step`. The last batches are left out if they do not fit.
     """
     ends = np.cumsum([0, *(rows.size for rows in batches)])
     number = int(np.searchsorted(ends + (2 * ends // piece_rows + 2) * step, half_rows, side="right")) - 1
     if number <= 0:
         return Pieces(0, np.zeros((0, 1), np.int64))
     some = batches[:number]
-    # every `stride`-th row of a batch stands for as many; between two cuts it may have `stride` more, and equal rows lie on one side
+    # every `stride`-th row of a batch represents `stride` rows; between two cuts, a batch may have up to `stride` more; equal rows are on
+    # the same side of a cut
     stride = max(1, piece_rows // (16 * number))
     standing = np.sort(np.concatenate([rows[stride - 1 :: stride] for rows in some]))
     apart = piece_rows // stride - 2 * number

@@ -1,11 +1,13 @@
-"""A spooled tier: the rows of a group of coming batches are read in the order of the file, and stored on a disk until each batch's turn.
+"""A spooled tier: it reads the rows of a group of coming batches in the order of the file, and keeps them on a disk until each batch's
+turn.
 
 In: the rows of each batch, announced in order and then requested in the same order. Out: the rows. Invariant: they equal those of the
 slower tier; a batch that was not spooled is read from that tier.
 
-Why: the rows of one batch are far apart, and a disk serves a limited number of requests per second, however short. The rows of many batches
-are near each other: read together, with the gaps between them, they arrive as fast as the disk reads sequentially. They are written batch
-by batch, so that each batch then takes a few long reads. In place of a request, a row costs its share of the file, and its own bytes twice.
+Why: the rows of one batch are far apart, and a disk serves a limited number of requests per second, however short they are. The rows of
+many batches are near each other: read together, with the holes between them, they arrive as fast as the disk reads sequentially. They are
+written batch by batch, so that each batch then takes a few long reads. Instead of a request, a row costs its share of the sequential read,
+and its own bytes written and read again.
 Source: external sorting; DiskGNN (Liu et al. 2024) packs the rows of batches like this for a whole training in advance, which takes as much
 disk space as all batches. Here the disk holds two groups, one being read and one being written.
 
@@ -46,9 +48,10 @@ class _Group:
         half: the half of the spool that holds them.
         rows: the sorted rows of each batch, until they are spooled.
         checks: a checksum of the rows of each batch.
-        made: done when they are spooled; None: spooling has not begun.
-        starts, cuts: once spooled, per batch and piece: where its rows of the piece begin in the spool, and which of its rows these are.
-        unread: number of batches that were not requested yet.
+        made: done when the batches are spooled; None: spooling has not begun.
+        starts, cuts: once spooled: int64[num_batches, num_pieces], the spool row where the rows of a batch in a piece begin; and see
+            `Pieces.cuts`.
+        unread: number of batches whose reads are not over yet.
         is_dropped: the batches will not be requested.
     """
 
@@ -62,7 +65,7 @@ class _Group:
     is_dropped: bool = False
 
     def where(self, number: int) -> np.ndarray | None:
-        """Return int64[n]: the rows of the spool that hold the rows of a batch, in order; None if the batch was left out."""
+        """Return int64[n]: the spool rows that hold the sorted rows of a batch; None if the batch is not spooled."""
         if self.starts is None or self.cuts is None or number >= len(self.starts):
             return None
         starts, cuts = self.starts[number], self.cuts[number]
@@ -74,9 +77,10 @@ class SpooledTier:
 
     Args:
         slow: has all rows, in the order of a file.
-        folder: on the disk for the spool; its files have no names, and nothing is left behind.
+        folder: on the disk for the spool. The files have no names, so nothing is left behind.
         num_bytes: size of the spool. Batches that do not fit into half of it are read from `slow`.
         group_size: batches per group.
+        name: of the spool, for messages and reports.
     Raises:
         UsageError: the folder cannot be written, or the disk has too little space.
     """
@@ -121,7 +125,7 @@ class SpooledTier:
 
     @property
     def resident_bytes(self) -> int:
-        """Memory of buffers, and of the row numbers of coming batches."""
+        """Memory of the buffers, and of the row numbers of coming batches."""
         if self._pid != os.getpid():  # the thread that held the lock at the fork does not exist here
             return self._file.buffer_bytes
         with self._lock:
@@ -129,7 +133,7 @@ class SpooledTier:
             return self._file.buffer_bytes + sum(rows.nbytes for group in waiting for rows in group.rows)
 
     def announce(self, rows: np.ndarray) -> None:
-        """Announce the rows of a coming batch, int64[n], distinct, in the order of the batches."""
+        """Announce the distinct int64[n] rows of a coming batch, in the order of the batches."""
         if self._pid != os.getpid():
             return
         ordered = np.sort(rows).astype(self._dtype)
@@ -146,7 +150,7 @@ class SpooledTier:
                 self._go_on()
 
     def restart(self) -> None:
-        """Begin a new pass: batches that were announced but not requested are forgotten."""
+        """Begin a new pass. Forgets batches that were announced but not requested."""
         if self._pid != os.getpid():
             return
         with self._lock:
@@ -215,8 +219,8 @@ class SpooledTier:
             for one in written:
                 one.result()
         finally:
-            read = begun = None  # after a failure, drop the reads: the traceback would keep them alive, writing to the buffers
-            wait(written)  # the buffers are in use until then
+            read = begun = None  # after a failure, drop the reads: the traceback would keep them alive, and they write to the buffers
+            wait(written)  # until then, the buffers are in use
         with self._lock:
             group.starts, group.cuts = starts, pieces.cuts
             group.rows.clear()
@@ -228,7 +232,7 @@ class SpooledTier:
 
 
 class _SpooledRead:
-    """A read of a batch under way."""
+    """A read of an announced batch."""
 
     def __init__(self, tier: SpooledTier, group: _Group, number: int, rows: np.ndarray, outs: Any, places: np.ndarray) -> None:
         self._tier, self._group, self._number = tier, group, number
@@ -239,14 +243,14 @@ class _SpooledRead:
 
     @property
     def since(self) -> float | None:
-        """When it began; None: not begun yet."""
+        """See `Read.since`; None: the read has not begun."""
         return None if self._beneath is None else self._beneath.since
 
     def begin(self) -> None:
         """Begin to read from the spool, or from the slower tier."""
         tier, group = self._tier, self._group
         if group.made is not None and (error := group.made.exception()) is not None:
-            raise copy.copy(error) from error  # a copy per batch, since each adds where it happened
+            raise copy.copy(error) from error  # a copy per batch, with a traceback of its own
         order = np.argsort(self._rows)
         if crc32(self._rows[order].astype(tier._dtype).data) != group.checks[self._number]:
             raise TierError(f"{tier.name}: a batch asks for other rows than were announced: this is an error in Penstock")

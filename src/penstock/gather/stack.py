@@ -1,7 +1,7 @@
 """Stacks of tiers: the tiers below a tier, and reads that bypass caches.
 
-In: the topmost tier; a tier that reads from another has it as its `slow`. Out: tiers. Of two caches, the upper one sees all reads, and the
-lower one only what the upper one misses, so that it behaves as in a simulation.
+In: the topmost tier. A cached or spooled tier names the tier below it `slow`. Out: tiers. The upper of two caches sees all reads; the lower
+one sees only the misses of the upper one, as in a simulation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.store.tiers import Tier
 
 
 def stack_of(tier: Tier | None) -> list[Tier]:
-    """Yield a tier and those below it."""
+    """Return a tier and all tiers below it, from the top down; [] for None."""
     found = []
     while tier is not None:
         found.append(tier)
@@ -22,7 +22,7 @@ def stack_of(tier: Tier | None) -> list[Tier]:
 
 
 def around(tier: Any) -> Any:
-    """Return a stack of the same rows without dynamic caches and spools, whose state reads would change."""
+    """Return a stack of the same rows without dynamic caches and spools: a read would change the state of these."""
     slow = getattr(tier, "slow", None)
     if slow is None:
         return tier
@@ -31,6 +31,6 @@ def around(tier: Any) -> Any:
         return beneath
     if beneath is slow:
         return tier
-    past = copy.copy(tier)  # it shares content and counts
+    past = copy.copy(tier)  # shares content and counts with the original
     past.slow = beneath
     return past

@@ -47,8 +47,10 @@ class TieredTable:
     """Fields of one node or edge type over a stack of tiers.
 
     Args:
-        tier: the topmost tier; it reads from lower tiers what it does not hold.
+        tier: the topmost tier; rows that it does not hold come from lower tiers.
         kinds: the fields, in the tier's order.
+    Raises:
+        InputError: the tier's rows have other sizes than the fields.
     """
 
     def __init__(self, tier: Tier, kinds: Sequence[RowKind]) -> None:
@@ -61,7 +63,7 @@ class TieredTable:
 
     @property
     def num_rows(self) -> int:
-        """Rows of each field."""
+        """Number of rows of each field."""
         return self.tier.num_rows
 
     @property
@@ -85,8 +87,8 @@ class TieredTable:
             ids: int64[n], in range.
             allocate: makes the arrays of the result.
             are_distinct: no id is repeated; otherwise repeated ids are read once.
-            around: bypass dynamic caches and spools, which a read would change.
-            marks: int32[n], slots of distinct ids in the topmost cache, a static one; None: they are looked up.
+            around: bypass dynamic caches and spools, since a read would change their state.
+            marks: int32[n], cache slots of distinct ids in the topmost tier, a static cache; None: they are looked up.
             hops: see `penstock.gather.hops`; the result then has a row per place.
         """
         wanted, again, late = ids, None, None
@@ -115,7 +117,7 @@ class TieredTable:
         return rows if again is None else [values[again] for values in rows]
 
     def settle(self) -> None:
-        """Wait until a device, too, has finished all reads for which `wait` was called."""
+        """Wait until a device has finished all reads for which `wait` was called; nothing to do in host memory."""
 
     def stats(self) -> dict[str, TierStats]:
         """Return the counts of each tier of the stack, from the top down; with shared caches, also of reads from other ranks' devices."""
@@ -131,7 +133,7 @@ def sizes_of(tables: Mapping[Any, TieredTable]) -> tuple[dict[Any, int], dict[An
 
 
 class RowsUnderWay:
-    """A gather under way.
+    """A gather under way. Call `wait` once.
 
     Attributes:
         spans: work done so far, see `penstock.records.Span`.
@@ -149,7 +151,7 @@ class RowsUnderWay:
         self.spans: list[Span] = getattr(read, "spans", [])
 
     def wait(self) -> list[Any]:
-        """Wait for the rows: dtype[n, *shape] per field."""
+        """Wait for the rows. Returns dtype[n, *shape] per field. Raises TierError."""
         waited = time.perf_counter()
         self._read.wait()
         if not self.spans:  # no cache has recorded details

@@ -1,4 +1,4 @@
-"""Orders: which seeds make up batch `index` of an epoch. Pure functions of (seed, epoch, index), so that a state is a few integers."""
+"""Orders: which seeds are in batch `index` of an epoch. They are pure functions of (seed, epoch, index), so a state is a few integers."""
 
 from penstock.order.by_name import NEAR, ORDERS, order_by_name
 from penstock.order.orders import GivenOrder, GivenPass, LocalOrder, Order, RandomOrder, SequentialOrder

@@ -27,7 +27,7 @@ NEAR: dict[str, Callable[..., Order]] = {
 order."""
 
 SPLIT = "split"
-"""Name of the order over a partition, by its parts; loaders make it, see `penstock.feed.arguments.choose_order`."""
+"""Name of the order that follows the parts of a partition; loaders make it, see `penstock.feed.arguments.choose_order`."""
 
 ORDERS = (*PLAIN, *NEAR)
 
@@ -35,7 +35,8 @@ ORDERS = (*PLAIN, *NEAR)
 def order_by_name(
     name: str, graph: Any, seeds: tuple[NodeType, Any], labels: np.ndarray | None = None, *, seed: int, batch_size: int
 ) -> Order:
-    """Make the order with a given name; arguments as for `proximity_order`. Orders that are not in `NEAR` use only the number of seeds."""
+    """Make the order with a given name; arguments as for `proximity_order`. Orders that are not in `NEAR` use only the number of seeds and
+    `seed`. Raises UsageError for an unknown name."""
     if name in PLAIN:
         return PLAIN[name](len(seeds[1]), seed)
     if name in NEAR:

@@ -1,4 +1,4 @@
-"""Communities of nodes, and seeds grouped by community, which brings them nearer to each other than the order of a traversal.
+"""Communities of nodes. Seeds grouped by community are nearer to each other than in the order of a traversal.
 
 In: the undirected view of a graph. Out: a community per node; positions of seeds. Invariant: nothing is random.
 A breadth-first traversal leaves a community at its first edge to another one, and then visits both alternately; label propagation first

@@ -1,4 +1,4 @@
-"""Sorting values by small integer keys, by counting: without the eight bytes per value that a general sort takes.
+"""Sorts values by small integer keys, by counting: this saves the eight bytes per value that a general sort takes.
 
 In: values and their keys. Out: the sorted values. Invariant: the result of a stable sort.
 """

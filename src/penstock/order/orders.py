@@ -25,8 +25,8 @@ class Order(Protocol):
     """The protocol of orders.
 
     Attributes:
-        name: identifies the order with everything that determines it: a state fits a loader whose order has the same name. (A `seed`
-            attribute that differs from the loader's is compared, too.)
+        name: identifies the order and everything that determines it. A state fits a loader if their orders have the same name. (A `seed`
+            attribute that differs from the loader's seed is compared, too.)
         num_seeds: number of seeds in the set.
     """
 
@@ -68,7 +68,7 @@ class SequentialOrder(Order):
 
 
 class RandomOrder(Order):
-    """A fresh random permutation per epoch, computed on the fly without memory."""
+    """A new random permutation per epoch, computed batch by batch, without memory."""
 
     name = "random"
 
@@ -144,7 +144,7 @@ class GivenOrder:
         return self._foresee().num_batches(batch_size, drop_last) if promised is None else promised
 
     def promised(self, batch_size: int, drop_last: bool) -> int | None:
-        """Return the same; None if the sampler has no length."""
+        """Return the number of batches by the sampler's length; None if it has no length."""
         sampler: Any = self._sampler if self._batch_sampler is None else self._batch_sampler
         try:
             length = len(sampler)
@@ -153,7 +153,7 @@ class GivenOrder:
         return count_batches(length, batch_size, drop_last) if self._batch_sampler is None else length
 
     def batch(self, epoch: int, index: int, batch_size: int) -> np.ndarray:
-        """Positions of batch `index`, the same in every epoch."""
+        """Positions of batch `index` of the first pass, the same for every `epoch`."""
         return self._foresee().batch(epoch, index, batch_size)
 
     def _foresee(self) -> GivenPass:
@@ -163,7 +163,7 @@ class GivenOrder:
             return self._foreseen
 
     def begin(self) -> GivenPass:
-        """Read the sampler, unless it was read for the first pass already, and return the order of one pass."""
+        """Return the order of a new pass. It reads the sampler, unless it has been read for the first pass already."""
         with self._guard.lock:
             foreseen = None if self._is_told or self._is_taken else self._foreseen
             self._is_taken = True
@@ -201,7 +201,7 @@ class GivenPass:
         ends = self._ends
         count, size = (len(self._positions), batch_size) if ends is None else (len(ends) - 1, 1)
         if index * size >= count:
-            raise UsageError(f"the sampler ended after {count}, fewer than its length says: batch {index} has nothing")
+            raise UsageError(f"the sampler ended after {count}, fewer than its length: batch {index} is empty")
         start, end = (index * size, (index + 1) * size) if ends is None else ends[index : index + 2]
         return self._positions[start:end]
 

@@ -1,4 +1,4 @@
-"""The proximity-aware order: batches of seeds that are near each other and near those of the batches before.
+"""The proximity-aware order: the seeds of a batch are near each other, and near the seeds of the batches before.
 
 In: a graph and its seeds. Out: an order. Invariant: every position occurs exactly once per epoch, for any batch size and number of ranks; a
 batch is a function of (sequences, seed, epoch, index), so that a state is two integers.
@@ -30,7 +30,7 @@ from penstock.order.view import view_undirected
 from penstock.records import Graph, NodeType, index_dtype
 
 _SHIFTS, _ROOT = 1 << 16, (1 << 16) + 1
-"""Streams of random words; permutations under the same key use those below 24."""
+"""Streams of random words; permutations under the same key use the streams below 24."""
 
 
 class ProximityOrder(Order):
@@ -89,16 +89,18 @@ def proximity_order(
     Args:
         graph: a `Graph`, or an open store, whose labels are then the default.
         seeds: int64[num_seeds] node ids, or (node type, ids); for a store also the name of a part: "train", ("paper", "train").
-            Must be those of the loader, in the same order.
+            They must be the loader's seeds, in the same order.
         labels: of all nodes of the seeds' type: int[num_nodes] (negative: none), float[num_nodes] (NaN: none) or 0/1 [num_nodes, k].
         seed: of the root and the shifts.
-        batch_size: the loader's.
-        num_workers: trainers that take batches of this order in turn.
-        num_sequences: None: the smallest number whose batches are as mixed as those of a random order, see `shuffling_error.py`.
+        batch_size: of the loader.
+        num_workers: number of trainers that take batches of this order in turn.
+        num_sequences: None: the smallest number that makes batches as mixed as those of a random order, see `shuffling_error.py`.
             With fewer sequences the seeds of a batch are nearer to each other, and less mixed.
-        by_community: first group seeds by community (`communities.py`), which brings them nearer than a traversal. Not in BGL.
-    Without labels the number is the batch size, so that each seed of a batch is from another stretch. On all labelled graphs measured, this
-    made batches as mixed as those of a random order; consecutive batches are still near each other.
+        by_community: first group seeds by community (`communities.py`); this brings them nearer than a traversal. Not in BGL.
+    Raises:
+        UsageError: seeds, labels or `num_sequences` do not fit the graph.
+    Without labels, `num_sequences` is the batch size, so that each seed of a batch is from another stretch of the traversal. On all
+    labelled graphs measured, this made batches as mixed as those of a random order; consecutive batches are still near each other.
     """
     graph, node_type, ids, labels = read_seeds(graph, seeds, labels)
     if ids.size == 0:
@@ -120,7 +122,7 @@ def proximity_order(
 
 
 def _order_by_place(graph: Graph, node_type: NodeType, ids: np.ndarray, seed: int, by_community: bool) -> np.ndarray:
-    """Return the positions of the seeds, near ones next to each other."""
+    """Return the positions of the seeds; seeds that are near each other follow each other."""
     key, view = rng.derive_key(seed, 0, rng.ORDER), view_undirected(graph)
     word = rng.random_words(key, 0, 1, _ROOT)[0]
     root = int(rng.below_wide(word[0], word[1], np.uint64(_count_distinct(ids, graph.num_nodes[node_type]))))
@@ -162,7 +164,9 @@ def cut_evenly(num_seeds: int, num_sequences: int) -> np.ndarray:
 def _check(sequences: np.ndarray, offsets: np.ndarray) -> None:
     num_seeds, num_sequences = sequences.size, offsets.size - 1
     if not 1 <= num_sequences <= num_seeds or not np.array_equal(offsets, cut_evenly(num_seeds, num_sequences)):
-        raise UsageError(f"offsets must be cut_evenly({num_seeds}, number of sequences), got {num_sequences} sequences otherwise cut")
+        raise UsageError(
+            f"offsets must be cut_evenly({num_seeds}, number of sequences), got {num_sequences} sequences that are cut differently"
+        )
     is_inside = sequences.min() >= 0 and sequences.max() < num_seeds
     if not is_inside or _count_distinct(sequences, num_seeds) < num_seeds:
         raise UsageError(f"sequences must hold every position in [0, {num_seeds}) once")

@@ -1,4 +1,4 @@
-"""How far batches are from the label distribution of all seeds, and how many sequences an order needs to be near enough.
+"""Measures how far batches are from the label distribution of all seeds, and how many sequences an order needs to be near enough.
 
 In: an order and the labels of its seeds. Out: the shuffling error: total variation distance between the labels of a batch and those of all
 seeds, averaged over batches. Invariant: a pure function of (order, labels, batch size); only orders draw random numbers.
@@ -29,10 +29,10 @@ NUM_BINS = 16
 
 
 def read_classes(labels: np.ndarray) -> np.ndarray | None:
-    """Bring labels of seeds into one form.
+    """Convert labels of seeds to one form.
 
     Args:
-        labels: int[n] with negative numbers for none, or float[n] with NaN for none, or 0/1 [n, num_labels].
+        labels: int[n], negative where there is no label; or float[n], NaN where there is no label; or 0/1 [n, num_labels].
     Returns:
         int64[n] from 0 on, -1 for none, or float64[n, num_labels]; None if nothing is labelled.
     """
@@ -53,7 +53,7 @@ def read_classes(labels: np.ndarray) -> np.ndarray | None:
 
 
 def shuffling_error(order: Order, classes: np.ndarray, batch_size: int) -> float:
-    """Measure an order's shuffling error over the first MEASURED_BATCHES full batches, over as many epochs as needed.
+    """Measure the shuffling error of an order over its first MEASURED_BATCHES full batches, from at most MAX_EPOCHS epochs.
 
     Args:
         order: of n seeds.
@@ -103,6 +103,6 @@ def choose_num_sequences(make: Callable[[int], Order], classes: np.ndarray, *, s
 
 
 def _distribution(classes: np.ndarray, width: int) -> np.ndarray:
-    """Share of each class among the labelled seeds; zeros without any."""
+    """Share of each class among the labelled seeds; zeros if no seed is labelled."""
     counts = classes.sum(axis=0) if classes.ndim == 2 else np.bincount(classes[classes >= 0], minlength=width)
     return counts / max(counts.sum(), 1)

@@ -1,7 +1,7 @@
-"""The undirected view of a graph: neighbours in both directions, over one id space, in memory linear in nodes.
+"""The undirected view of a graph: neighbours in both directions, over one id space, in memory linear in the number of nodes.
 
 In: a graph of in-neighbour lists, homogeneous or typed. Out: views of these lists, and lists of some out-neighbours if edges have no
-reverse. Invariant: edges are not copied, except for those out-neighbours, at most `PICKED` per node and edge type into its type.
+reverse. Invariant: no edge is copied except into the lists of out-neighbours: at most `PICKED` per destination node and edge type.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from penstock.store.process_memory import free_bytes
 from penstock.store.tiers import advise_in_order, advise_random
 
 PICKED = 4
-"""In-neighbours per node and edge type from which a node can be reached, if edges have no reverse. On a citation graph, 1, 4, 16 and all of
-them gave orders of equal locality (docs/design/orders.md)."""
+"""If edges have no reverse, this many in-neighbours per node and edge type get the node as an out-neighbour. On a citation graph, 1, 4, 16
+and all in-neighbours gave orders of equal locality (docs/design/orders.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,9 @@ def view_undirected(graph: Graph) -> UndirectedView:
 
     Args:
         graph: topology; its arrays may be memory-mapped.
-    Cost: one pass over all edges; if some edge has no reverse 4 bytes per node and up to 4 * PICKED per node and edge type, else nothing.
+    Raises:
+        CorruptStoreError: a damaged list. NotSupportedError: a partition.
+    Cost: one pass over all edges. Memory if some edge has no reverse: 4 bytes per node, and up to 4 * PICKED per node and edge type.
     """
     graph.check_lists()
     starts = np.cumsum([0, *graph.num_nodes.values()]).tolist()

@@ -1,4 +1,4 @@
-"""Plan: how much of what is kept where. Decides; moves nothing."""
+"""Plans: what is kept where, and how much of it. This package decides; it moves no data."""
 
 from penstock.plan.capacity import parse_capacity, plan_rows, slow_options
 from penstock.plan.factored import Times, plan_samplers, plan_samplers_beside

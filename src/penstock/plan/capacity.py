@@ -1,4 +1,4 @@
-"""Capacities and made-up devices, as people write them."""
+"""Reads capacities and simulated devices, as users write them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,25 @@ from penstock.store.budget import parse_bytes
 
 DIRECTORY_BYTES_PER_NODE = 8
 STATE_BYTES_PER_ROW = 24
-"""What a policy and its directory take at most, beyond the rows."""
+"""Most bytes that a policy and its directory take, beside the rows."""
 
 STATIC_DIRECTORY_BYTES_PER_NODE = 4
-"""What a static one takes in all."""
+"""All bytes that a static policy and its directory take, beside the rows."""
 
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 
 def parse_capacity(text: str, name: str = "cache", unit: str = "rows") -> tuple[str, float]:
-    """Read "10%", "5000 rows" or a number of bytes: ("share", 0.1), ("rows", 5000) or ("bytes", n). `name`: of the argument; `unit`: what
-    is counted, "rows" or "lists"."""
+    """Read "10%", "5000 rows" or a number of bytes such as "2GiB": returns ("share", 0.1), ("rows", 5000) or ("bytes", n).
+
+    Args:
+        name: of the argument, for messages.
+        unit: what is counted, "rows" or "lists"; it may be left out in the text.
+    Raises:
+        UsageError: another text, or more than 100%.
+    """
     if not isinstance(text, str):
-        raise UsageError(f"{argument(name, text)} must be text, for the unit matters: 10%, 2GiB or '5000 {unit}'")
+        raise UsageError(f"{argument(name, text)} must be text with a unit: 10%, 2GiB or '5000 {unit}'")
     if match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text):
         if float(match[1]) > 100:
             raise UsageError(f"{argument(name, text)}: more than all {unit}")
@@ -39,13 +45,15 @@ def parse_capacity(text: str, name: str = "cache", unit: str = "rows") -> tuple[
 def plan_rows(
     text: str, num_rows: dict[Any, int], row_bytes: dict[Any, int], name: str = "cache", *, is_static: bool = False
 ) -> dict[Any, int]:
-    """Share a capacity out over types: rows of each that are kept.
+    """Divide a capacity among types. Returns type -> number of rows to keep; each type keeps the same share of its rows.
 
     Args:
-        text: see `parse_capacity`. Bytes cover rows, directory and state; each type gets the same share of its rows.
-        num_rows, row_bytes: per type.
+        text: see `parse_capacity`. Bytes cover rows, directory and state.
+        num_rows, row_bytes: type -> number of its rows; bytes of a row.
         name: of the argument, for messages.
-        is_static: the policy is, and needs less.
+        is_static: the policy is static; it needs less memory.
+    Raises:
+        UsageError: bytes that do not hold the directory, or as `parse_capacity`.
     """
     per_node, per_row = (STATIC_DIRECTORY_BYTES_PER_NODE, 0) if is_static else (DIRECTORY_BYTES_PER_NODE, STATE_BYTES_PER_ROW)
     (kind, amount), total = parse_capacity(text, name), sum(num_rows.values())
@@ -56,7 +64,7 @@ def plan_rows(
         whole = sum(count * (row_bytes[key] + per_row) for key, count in num_rows.items())
         if amount and left <= 0:
             raise UsageError(
-                f"{argument(name, text)} does not hold the directory alone: {per_node} bytes for each of {total:,} rows; give more, or 0"
+                f"{argument(name, text)} does not even hold the directory: {per_node} bytes for each of {total:,} rows; give more, or 0"
                 + (f" ({text}% is a share)" if text.strip().isdecimal() else "")
             )
         amount = max(0.0, min(1.0, left / max(whole, 1)))
@@ -64,8 +72,15 @@ def plan_rows(
 
 
 def slow_options(text: str, name: str = "slow") -> dict[str, Any]:
-    """Read "1GB/s,100us": the arguments of `SlowTier`. A third part, "64 rows" or "4KiB blocks", says what one request brings; "depth 8"
-    how many requests are under way at once. `name`: of the argument."""
+    """Read "1GB/s,100us", rate and delay of a simulated device. Returns the arguments of `SlowTier`.
+
+    A part "64 rows" or "4KiB blocks" says what one request reads, "depth 8" how many requests are under way at the same time.
+
+    Args:
+        name: of the argument, for messages.
+    Raises:
+        UsageError: another text.
+    """
     options: dict[str, Any] = {}
     for part in text.split(","):
         if match := re.fullmatch(r"\s*(.+)/s\s*", part):

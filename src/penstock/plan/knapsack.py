@@ -1,9 +1,9 @@
-"""One budget for two caches: which neighbour lists and which feature rows are worth their bytes.
+"""Fills one budget from several kinds of entries: which neighbour lists and which feature rows are worth their bytes.
 
-In: how often each list and each row is asked for, its bytes, and what a hit saves (measured). Out: what to keep. Invariant: the kept
-entries fit the budget, and no entry that is left out and would still fit beats a kept one in value per byte.
-Source: DUCATI (SIGMOD'23), the allocator: value = visits x slope, filled by value density. Entries are tiny against the budget, so that the
-greedy choice is within one entry of the best.
+In: the value of each list and row (visits times the measured seconds that a hit saves) per byte, and its size. Out: the entries to keep.
+Invariant: the kept entries fit the budget; the best come first, and an entry is passed over only if it does not fit any more.
+Source: DUCATI (SIGMOD'23), the allocator: value = visits x slope, filled by value density. Entries are tiny compared with the budget, so
+the greedy choice is within one entry of the best.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from penstock.records import index_dtype
 def take_best(
     values: Sequence[np.ndarray], sizes_of: Callable[[int, np.ndarray], np.ndarray], budget: int, *, worthless: float = 0.0, least: int = 1
 ) -> list[np.ndarray]:
-    """Fill a budget from several kinds of entries, the best first, passing over what does not fit any more.
+    """Fill a budget from several kinds of entries, the best first. Entries that do not fit any more are passed over.
 
     Args:
-        values: [n] per kind, what entries are worth; one ranking goes over all, equal ones by kind and id.
-        sizes_of: (number of the kind, ids) -> their sizes; an entry without size is not taken.
-        budget: of all together.
-        worthless: entries of this value or less are not taken.
-        least: the smallest size that there is.
+        values: number[n] per kind: value of each entry. One ranking covers all kinds; equal values rank by kind, then id.
+        sizes_of: (number of the kind, ids) -> int64 sizes; an entry of size 0 is not taken.
+        budget: for all kinds together, in the unit of the sizes.
+        worthless: entries with at most this value are not taken.
+        least: the smallest size of an entry.
     Returns:
-        per kind the ids taken, best first; int32 where they fit.
-    Cost: what `rank` takes, and what is taken.
+        The taken ids of each kind, best first; int32, or int64 from 2**31 entries on.
+    Cost: that of `rank`, and memory for the taken ids.
     """
     firsts = np.cumsum([0, *(each.size for each in values)])
     taken: list[list[np.ndarray]] = [[] for _ in values]
@@ -57,7 +57,7 @@ def take_best(
 
 
 def fill_by_rank(sizes: np.ndarray, budget: int) -> np.ndarray:
-    """Return int64[k]: indices taken in order, passing over what does not fit any more. `sizes` are positive."""
+    """Return int64[k]: indices of entries taken in order; entries that do not fit any more are passed over. `sizes` are positive."""
     taken, first = [], 0
     while first < sizes.size and budget > 0:
         ends = np.cumsum(sizes[first:])

@@ -1,7 +1,8 @@
-"""Which neighbour lists are kept, within a share of the edges, a number of lists or a number of bytes; alone, or by one budget with rows.
+"""Chooses the neighbour lists to keep, within a share of the edges, a number of lists or a number of bytes; alone, or within one budget
+with rows.
 
-In: what each list and each row is worth. Out: nodes whose lists are kept, per edge type, and rows kept, per node type. Invariant: what is
-kept, with the tables that find it, fits the capacity. One ranking goes over the lists of all edge types.
+In: the value of each list and each row. Out: per edge type, the nodes whose lists are kept; per node type, the kept rows. Invariant: the
+kept lists and rows, with the tables that find them, fit the capacity. One ranking covers the lists of all edge types.
 """
 
 from __future__ import annotations
@@ -18,21 +19,23 @@ from penstock.plan.knapsack import take_best
 from penstock.records import CSC, EdgeType
 
 SHARED = "shared"
-"""A capacity of lists that says: one budget for lists and rows, divided by what each saves."""
+"""Capacity of lists: one budget for lists and rows, divided by what a byte of each saves."""
 
 
 def plan_lists(
     text: str, values: Mapping[EdgeType, np.ndarray], adjacency: Mapping[EdgeType, CSC], layout: str
 ) -> dict[EdgeType, np.ndarray]:
-    """Choose the lists that are kept.
+    """Choose the lists to keep.
 
     Args:
         text: "10%" of the edges, "5000 lists", or bytes, which cover lists and tables.
-        values: edge type -> [num_dst], what each list is worth per edge in it.
-        adjacency: their lengths.
+        values: edge type -> number[num_dst], value of each list per edge in it.
+        adjacency: edge type -> lists; gives their lengths.
         layout: how kept lists are found: "direct" or "prefix".
     Returns:
-        edge type -> nodes, best first; a list without edges is never kept.
+        Edge type -> int32 or int64 ids of nodes, best first. A list without edges is never kept.
+    Raises:
+        UsageError: bytes that do not hold the tables, or as `parse_capacity`.
     Cost: that of `take_best`.
     """
     name = "neighbor_cache"
@@ -45,7 +48,7 @@ def plan_lists(
         unit, budget = "bytes", int(amount) - table_bytes(adjacency)
         if amount and budget < 0:
             raise UsageError(
-                f"{argument(name, text)} does not hold the table alone: {table_bytes(adjacency):,} bytes for lists of "
+                f"{argument(name, text)} does not even hold the table: {table_bytes(adjacency):,} bytes for lists of "
                 f"{sum(csc.num_dst for csc in adjacency.values()):,} nodes; give more, or 0"
             )
     keys = list(adjacency)
@@ -73,13 +76,15 @@ def plan_shared(
 
     Args:
         text: bytes, which cover lists, rows and the tables of both; or a share of the bytes of all lists and rows.
-        list_visits, row_visits: edge type and node type -> visits in a while.
+        list_visits: edge type -> number[num_dst], visits of each list. row_visits: node type -> number[num_nodes], visits of each row.
         row_bytes: node type -> bytes of a row.
         adjacency, layout: as in `plan_lists`.
-        seconds_per_list_hit, seconds_per_row_hit: what a hit saves, measured; of all lists of an edge type, or [num_dst], one by one.
+        seconds_per_list_hit, seconds_per_row_hit: measured seconds that a hit saves; for lists, one number per edge type, or [num_dst].
     Returns:
-        (edge type -> nodes whose lists are kept, node type -> rows kept), best first.
-    Cost: 4 bytes per list and row, and that of `take_best`.
+        (edge type -> ids of nodes whose lists are kept, node type -> ids of kept rows), best first.
+    Raises:
+        UsageError: bytes that do not hold the tables, or as `parse_capacity`.
+    Cost: memory: 4 bytes per list and row, and that of `take_best`.
     """
     kind, amount = parse_capacity(text)
     tables = table_bytes(adjacency) + STATIC_DIRECTORY_BYTES_PER_NODE * sum(visits.size for visits in row_visits.values())
@@ -89,7 +94,7 @@ def plan_shared(
     else:
         budget = int(amount) - tables
     if amount and budget < 0:
-        raise UsageError(f"{argument('cache', text)} does not hold the tables of rows and lists alone: {tables:,} bytes; give more, or 0")
+        raise UsageError(f"{argument('cache', text)} does not even hold the tables of rows and lists: {tables:,} bytes; give more, or 0")
     edge_types, node_types = list(adjacency), list(row_visits)
     densities = [_list_density(list_visits[e], adjacency[e], seconds_per_list_hit[e], layout) for e in edge_types]
     densities += [row_visits[t] * np.float32(seconds_per_row_hit[t] / max(row_bytes[t], 1)) for t in node_types]
@@ -114,7 +119,7 @@ def _list_density(visits: np.ndarray, csc: CSC, seconds_per_hit: float | np.ndar
 
 
 def list_sizes(csc: CSC, nodes: np.ndarray, layout: str, unit: str = "bytes") -> np.ndarray:
-    """int64[n]: what keeping the lists of some nodes takes, beyond the table; 0 for a list without edges. `unit`: bytes, edges or lists."""
+    """int64[n]: size of each node's list in the cache, without the table, in `unit`: "bytes", "edges" or "lists". 0 if it has no edges."""
     lengths = csc.degrees(nodes)
     if unit == "bytes":
         return lengths * csc.indices.dtype.itemsize + (8 if layout == "prefix" else 0) * (lengths > 0)
@@ -122,6 +127,6 @@ def list_sizes(csc: CSC, nodes: np.ndarray, layout: str, unit: str = "bytes") ->
 
 
 def table_bytes(adjacency: Mapping[EdgeType, CSC]) -> int:
-    """Bytes of the tables that find kept lists: one entry per node and edge type, of 8 bytes where 4 might not do."""
+    """Bytes of the tables that find kept lists: one entry per node and edge type, of 4 bytes, or 8 from 2**31 edges or nodes on."""
     widths = {e: 4 if max(csc.num_edges, csc.num_dst) < 1 << 31 else 8 for e, csc in adjacency.items()}
     return sum(csc.num_dst * widths[e] + 8 for e, csc in adjacency.items() if csc.num_edges)  # 8: the end of the last list of a prefix

@@ -1,9 +1,9 @@
-"""How a budget of host memory is shared out: first what a run cannot do without, then batches held ahead and caches.
+"""Divides a budget of host memory: first what a run cannot do without, then batches held ahead and caches.
 
-In: what a short profile measured, in bytes, and what each way of looking ahead would miss with what it leaves for caches. Out: a way to
-look ahead and the bytes of the caches, or a refusal with the sum written out. Invariant: the parts add up to no more than the budget.
-Source: Ginex 3.5 sizes its caches by what a short profile leaves over, and its window by a quota of disk space. Here batches are held ahead
-in memory, so that window and cache compete for the same bytes, and the simulator says which division misses least.
+In: bytes that a short profile measured; for each way to look ahead, the misses of the caches in the memory that it leaves. Out: a way to
+look ahead and the bytes of the caches, or an error with the sum written out. Invariant: the parts add up to no more than the budget.
+Source: Ginex 3.5 takes for its caches what a short profile leaves over, and chooses its window by a quota of disk space. Here, batches held
+ahead are in memory. So window and caches compete for the same bytes, and a simulation says which division has the fewest misses.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from penstock.errors import BudgetError, argument
 from penstock.store.budget import MIB, format_bytes
 
 RESERVE_SHARE, RESERVE_BYTES = 0.05, 32 << 20
-"""Of the budget, and beside it, for what the profile did not see: the allocator's slack, larger batches. In an hour of training within
-900 MiB, memory of the process' own came to 36 MiB beyond the sum without reserve, whose twentieth is 45."""
+"""The reserve is this share of the budget plus these bytes, for what the profile did not see: the allocator's slack, larger batches. In an
+hour of training within 900 MiB, the process' own memory was 36 MiB above the sum without reserve; the share alone is 45 MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,16 +25,16 @@ class Needs:
     """Bytes that a run takes beside its caches.
 
     Attributes:
-        process: held before the run begins: interpreter, libraries, model, labels.
+        process: memory before the run begins: interpreter, libraries, model, labels.
         step: peak of a training step above that.
         pointers: row pointers of the graph.
         sampling: tables and scratch of all sampling threads.
-        batches: all batches under way at once.
-        pinned: what a device reads in memory of the host, where it must stay.
-        staging: pinned copies of what is on its way to a device.
+        batches: all batches under way at the same time.
+        pinned: pinned host memory that a device reads.
+        staging: pinned copies of data on its way to a device.
         reading: buffers of reads from the disk.
-        tables: directories of the caches and what their policies know of every node.
-        ranking: what choosing the rows, or placing the topology, takes before the caches are made, beyond what will be in use only later.
+        tables: directories of the caches, and what their policies know about every node.
+        ranking: memory to choose rows or place the topology before the caches are made, beyond the memory that is used only later.
     """
 
     process: int
@@ -50,12 +50,12 @@ class Needs:
 
     @property
     def total(self) -> int:
-        """Their sum."""
+        """The sum of all."""
         return sum(getattr(self, field.name) for field in fields(self))
 
     @property
     def parts(self) -> list[str]:
-        """What there is of each, in words."""
+        """Bytes and name of each that is not 0, for messages."""
         return [f"{format_bytes(getattr(self, one.name))} {one.name}" for one in fields(self) if getattr(self, one.name)]
 
 
@@ -64,9 +64,9 @@ class Ahead:
     """A way to look ahead.
 
     Attributes:
-        window: batches known, the current one included.
-        hold: what is kept of those to come: "samples", or "ids" of rows only, to be sampled again.
-        num_bytes: that this takes.
+        window: number of known batches, including the current one.
+        hold: what is held of coming batches: "samples", or only "ids" of rows; then they are sampled again.
+        num_bytes: memory of the batches held ahead.
     """
 
     window: int
@@ -80,14 +80,14 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPlan:
-    """A budget, shared out.
+    """A divided budget.
 
     Attributes:
         budget_bytes: for the whole process.
-        needs: see there.
-        reserve_bytes: left free.
+        needs: what a run takes beside its caches.
+        reserve_bytes: bytes that stay free.
         ahead: how far the pipeline looks ahead.
-        cache_bytes: for rows and neighbour lists.
+        cache_bytes: for the caches of rows and neighbour lists.
     """
 
     budget_bytes: int
@@ -103,15 +103,15 @@ class MemoryPlan:
 
 
 def plan_memory(budget_bytes: int, needs: Needs, ways: Sequence[Ahead], misses: Callable[[Ahead, int], float]) -> MemoryPlan:
-    """Share a budget out.
+    """Divide a budget.
 
     Args:
         budget_bytes: for the whole process.
-        needs: what comes first.
-        ways: to look ahead; the one that takes least must fit.
-        misses: (way, bytes of the caches) -> reads that remain, in any unit. Equal ones: the smaller way.
+        needs: what the run takes in any case.
+        ways: possible ways to look ahead; the smallest one must fit.
+        misses: (way, bytes of the caches) -> expected misses, in any unit. The way with the fewest is taken; of equal ones, the smallest.
     Raises:
-        BudgetError: too small; the message has the sum, and the smallest budget that would do.
+        BudgetError: the budget is too small; the message has the sum, and the smallest budget that is enough.
     """
     reserve, least = int(RESERVE_SHARE * budget_bytes) + RESERVE_BYTES, min(ways, key=lambda way: way.num_bytes)
     left = budget_bytes - reserve - needs.total

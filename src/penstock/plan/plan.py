@@ -1,7 +1,7 @@
-"""A plan: the order of the seeds, where rows and neighbour lists live, what is kept of them in faster memory, and how far the pipeline
-looks ahead.
+"""A plan: the order of the seeds, the places of rows and neighbour lists, which of them are cached in faster memory, and how far the
+pipeline looks ahead.
 
-A recipe is a plan that has a name: a system of the papers as a setting of this machine, never a code path of its own.
+A recipe is a plan with a name. It reproduces a system of the papers by settings, never by code of its own.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ DEVICE_TOPOLOGIES = ("device", "pinned", "host")
 HOLDS = ("samples", "ids")
 MAX_MAP_THREADS = 256
 BUDGETS = ("host_memory", "spool", "spool_folder", "device_policy", "device_cache", "device_topology")
-"""Settings of how much there is, not of what is done with it."""
+"""Settings that say how much memory, disk and device there is, not how it is used."""
 SAME = "same"
-"""Value of `slow_topology`: the simulated device of the rows; of `device_policy`: the policy of the host."""
+"""As `slow_topology`: the simulated device of the rows. As `device_policy`: the policy of the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,56 +36,56 @@ class Plan:
     """How a loader is fed.
 
     Attributes:
-        recipe: the name it came from, for reports.
-        order: of the seeds: "random"; "sequential"; "proximity" or "community", which put near seeds into batches that follow each other;
-            over a partition also "split", which gives each process seeds of its own part.
-        features: where rows are read from: "given" leaves them where they are (a store's are mapped files), "memory" reads them in at the
-            start, "disk" reads them bypassing the page cache, by many requests at once (see `store.tiers.DiskTier`).
-        policy: which rows are kept in memory above that; None keeps none. Chosen once: "degree", "ratio", "presample", "inclusion",
-            "random"; by the batches so far: "fifo", "lru", "lfu", "clock", "sieve", "s3-fifo"; by those to come: "belady".
-        cache: how many rows: "10%" of those of each type, "2GiB" with all that the policy needs, or "5000 rows".
-        window: how many batches a policy that looks ahead knows.
-        presample_epochs: epochs sampled to find out what is hot.
+        recipe: name of the recipe that the plan comes from, for reports.
+        order: order of the seeds: "random"; "sequential"; "proximity" or "community", which put near seeds into the same and the next
+            batches; over a partition also "split", which gives each process seeds of its own part.
+        features: where rows are read: "given" leaves them where they are (in a store: mapped files); "memory" reads them into memory at the
+            start; "disk" reads them from the disk, bypassing the page cache, by many requests at once (see `store.tiers.DiskTier`).
+        policy: which rows are cached in memory above `features`; None: no rows. Static: "degree", "ratio", "presample", "inclusion",
+            "random". Dynamic, by past batches: "fifo", "lru", "lfu", "clock", "sieve", "s3-fifo"; by coming batches: "belady".
+        cache: capacity: "10%" of the rows of each type, "2GiB" for rows and all that the policy needs, or "5000 rows".
+        window: number of batches that a policy with look-ahead knows, including the current one.
+        presample_epochs: epochs that are sampled to find hot rows and lists.
         slow: speed of a simulated device beneath the cache: "1GB/s,100us" (see `slow_options`); None: no such device.
-        topology: where neighbour lists are read from: "given" leaves them where they are (a store's are mapped files), "memory" reads them
-            in, "disk" reads them bypassing the page cache; row pointers stay where they are.
-        neighbor_policy: which neighbour lists are kept in memory above that, the best by value per edge: "ratio", "presample", "degree" or
-            "random"; None keeps none.
-        neighbor_cache: how many lists: "10%" of all edges, "2GiB" with the table that finds them, "5000 lists"; or "shared": `cache` is
-            then one budget for rows and lists, divided by what a byte of each saves.
+        topology: where neighbour lists are read: "given" leaves them where they are (in a store: mapped files); "memory" reads them into
+            memory; "disk" reads them from the disk, bypassing the page cache. Row pointers stay where they are.
+        neighbor_policy: which neighbour lists are cached in memory above `topology`, the best by value per edge: "ratio", "presample",
+            "degree" or "random"; None: no lists.
+        neighbor_cache: capacity: "10%" of all edges, "2GiB" for lists and the table that finds them, or "5000 lists". "shared": `cache` is
+            one budget for rows and lists, divided by what a byte of each saves.
         neighbor_layout: how kept lists are found: "direct", by a table of offsets, or "prefix", by rank.
-        slow_topology: speed of a simulated device beneath the lists, as `slow`: "1GB/s,100us,4KiB blocks"; "same": the lists are on the
-            device of `slow`, where their reads queue with those of the rows.
-        hold: what is held of a batch that was sampled ahead: "samples", or only the "ids" of its rows, and it is sampled again.
-        host_memory: a budget for the whole process: "2GiB", or a number of bytes. A short profile then chooses how much is kept (`cache`,
-            `neighbor_cache`), `window`, `hold` and the number of batches in flight, and ranks lists by the visits in it. A plan that says
-            nothing else, or only what a device has, becomes the recipe ginex. With a device, the budget includes what it reads in memory
-            of the host and the copies on their way to it, but not its own memory: that is `device_cache`, and `neighbor_cache` where it
-            draws the samples. With `spool`, spooled rows take the place of cached ones, and there are as many batches in flight as make
-            the spool fast within both budgets.
-        map_threads: threads that read rows and neighbours from maps at once, for stores larger than memory: a row that is not in the page
-            cache blocks the thread that touches it. The system's read-ahead is switched off for these maps, once what is kept has been
-            chosen. 0: the loader's own threads, with read-ahead. (Ginex 5.1 tuned PyG over maps like this.)
-        spool: bytes of a disk: "8GiB", or a number. Rows that `policy`, which must be a static one, does not keep are read for half a
-            `window` of batches at once, in the order of the file, and lie in the spool until their batch's turn (see
-            `gather.SpooledTier`): for rows of a disk that lie far apart. Rows for which half the spool has no room are read batch by batch,
-            as all of them are without a spool.
-        spool_folder: where the spool is; None: beside the features.
-        presample_batches: most batches of an epoch that are sampled to find out what is hot; None: all of them.
-        device_policy: which rows are kept in memory of the device, where the loader has one (`NeighborLoader(device="cuda")`). None: where
-            the device itself reads all rows in memory of the host ("given" or "memory", nothing slow, no `map_threads`), `policy` is for
-            memory of the device; elsewhere nothing is kept there, and `policy` is for memory of the host. With both policies, a cache of
-            the device stands above one of the host, which is asked for what the upper one misses (BGL): for rows that the device does not
-            read by itself. "same": `policy` for both, where there is a device and such rows; elsewhere one cache, by `policy` and `cache`.
-        device_cache: how many rows `device_policy` keeps, as `cache`. None: what training leaves free of the device's memory, seen after
-            the first steps, less a reserve. Above a cache of the host it should hold fewer rows than that one: of two equal dynamic caches
-            the lower one would never be asked for a row that it has. Apart from this, where the device reads rows by itself, labels and
-            other single numbers of nodes and edges lie on it, if those of a type take at most a sixteenth of its free memory.
-        device_topology: who draws the samples, where the loader has a device: the device, which reads neighbour lists in its own memory
-            ("device") or in pinned memory of the host ("pinned"); or the CPU ("host"). None: the first of these that is possible. Lists
-            that `neighbor_policy` keeps are on the device then, above pinned ones.
-        huge_pages: move a store's maps that are read as they are into huge pages of memory, beside the batches, where that takes at most
-            an eighth of the free memory. False leaves them to the page cache, which several processes share.
+        slow_topology: speed of a simulated device beneath the lists, as `slow`: "1GB/s,100us,4KiB blocks". "same": the lists are on the
+            device of `slow`, so reads of lists and of rows share its queue.
+        hold: what is held of a batch that was sampled ahead: "samples", or only the "ids" of its rows; then the batch is sampled again.
+        host_memory: a budget for the whole process: "2GiB", or a number of bytes. A short profile then chooses the capacities (`cache`,
+            `neighbor_cache`), `window`, `hold` and the number of batches in flight; lists are ranked by their visits in the profile. A plan
+            that has no other settings, except `spool` and those of a device, reads features and lists from the disk, as the recipe ginex.
+            With a device, the budget includes host memory that the device reads, and copies of rows on their way to it. It does not include
+            device memory: `device_cache` sets that, and so does `neighbor_cache` where the device draws the samples. With `spool`, rows are
+            spooled instead of cached, and the number of batches in flight makes the spool as fast as both budgets allow.
+        map_threads: number of threads that read rows and neighbours from maps at the same time, for stores larger than memory: a row that
+            is not in the page cache blocks the thread that reads it. The system's read-ahead is off for these maps, once the content of
+            static caches has been chosen. 0: the loader's own threads read, with read-ahead. (Ginex 5.1 tuned PyG over maps like this.)
+        spool: disk space in bytes: "8GiB", or a number. For rows on a disk that are far apart. `policy` must be static. Rows that it does
+            not keep are read for half a `window` of batches at once, in the order of the file, and wait in the spool until their batch's
+            turn (see `gather.SpooledTier`). Rows that do not fit into half the spool are read batch by batch, as without a spool.
+        spool_folder: folder of the spool; None: beside the features.
+        presample_batches: most batches of an epoch that are sampled to find hot rows and lists; None: all batches.
+        device_policy: which rows are cached in device memory, if the loader has a device (`NeighborLoader(device="cuda")`). None: if the
+            device itself reads all rows from host memory (`features` "given" or "memory", no `slow`, no `map_threads`), `policy` and
+            `cache` are for device memory; else they are for host memory, and nothing is cached on the device. If both policies are given,
+            the device's cache is above the host's, and rows missing in the upper one are looked up in the lower one (BGL); this is for
+            rows that the device does not read itself. "same": `policy` for both caches if there is a device and such rows; else one cache,
+            by `policy` and `cache`.
+        device_cache: capacity for `device_policy`, as `cache`. None: the device memory that is free after the first training steps, less a
+            reserve. Above a cache of the host it should hold fewer rows than that cache: of two equal dynamic caches, the lower one has no
+            hits. Apart from this capacity, if the device reads rows itself, fields of single numbers such as labels are copied to device
+            memory, if those of a type take at most a sixteenth of its free memory.
+        device_topology: who draws the samples, if the loader has a device: the device, from neighbour lists in its own memory ("device")
+            or in pinned host memory ("pinned"); or the CPU ("host"). None: the first of these that is possible. With "pinned", lists that
+            `neighbor_policy` keeps are in device memory.
+        huge_pages: move a store's maps that are read directly into huge pages, in a thread beside the batches, as far as that takes at most
+            an eighth of the free memory. False: they stay in the page cache, which several processes share.
     Raises:
         UsageError: a value that is not allowed, or values that exclude each other.
     """
@@ -115,7 +115,7 @@ class Plan:
     device_topology: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
+        """Raise UsageError for a plan that cannot work."""
         parse_capacity(self.cache)
         settle(self)
         choices = {
@@ -134,7 +134,7 @@ class Plan:
             if getattr(self, name) is not None and (name, self.slow_topology) != ("slow_topology", SAME):
                 slow_options(getattr(self, name), name)
         if self.slow_topology == SAME and self.slow is None:
-            raise UsageError(f"{argument('slow_topology', SAME)} is the device of {argument('slow')}, and there is none")
+            raise UsageError(f"{argument('slow_topology', SAME)} is the simulated device of {argument('slow')}, which is not given")
         self._check_spool()
         self._check_device()
         self._check_lists()
@@ -143,7 +143,7 @@ class Plan:
         if self.spool is None:
             if self.spool_folder is not None:
                 folder = argument("spool_folder", self.spool_folder)
-                raise UsageError(f"{folder} says where a spool is to be, and there is none: give {argument('spool')} too")
+                raise UsageError(f"{folder} is the folder of a spool, and there is none: give {argument('spool')} too")
             return
         parse_bytes(self.spool)
         if self.is_budget:
@@ -155,8 +155,7 @@ class Plan:
             )
         if self.policy not in STATIC:
             raise UsageError(
-                f"{argument('spool', self.spool)} must know what {argument('policy')} will miss: give one that keeps its rows: "
-                f"{', '.join(STATIC)}"
+                f"{argument('spool', self.spool)} must know what {argument('policy')} will miss: give a static one: {', '.join(STATIC)}"
             )
 
     def _check_device(self) -> None:
@@ -167,7 +166,7 @@ class Plan:
                 f"{', '.join(POLICIES)}"
             )
         if self.device_policy == SAME and self.policy is None:
-            raise UsageError(f"{argument('device_policy', SAME)} is that of {argument('policy')}, and there is none")
+            raise UsageError(f"{argument('device_policy', SAME)} stands for {argument('policy')}, which is not given")
         if self.policy is not None and self.device_policy is not None:
             self._check_levels(self.policy if self.device_policy == SAME else self.device_policy)
         if self.is_device_cache_found and self.device_policy == Belady.name:
@@ -176,12 +175,12 @@ class Plan:
             )
 
     def _check_levels(self, above: str) -> None:
-        """Refuse policies that cannot stand in a cache of the host beneath one of the device."""
+        """Raise UsageError if `policy` cannot manage a cache of the host beneath a cache of the device with policy `above`."""
         is_known = above in STATIC and not self.is_device_cache_found
         if self.policy == Belady.name and not is_known:
             raise UsageError(
                 f"{argument('policy', self.policy)} looks ahead, and must know what {argument('device_policy', self.device_policy)} will "
-                f"miss: give one that keeps its rows ({', '.join(STATIC)}) and {argument('device_cache')}, or another {argument('policy')}"
+                f"miss: give a static one ({', '.join(STATIC)}) and {argument('device_cache')}, or another {argument('policy')}"
             )
         if self.policy in STATIC and above in STATIC and not is_known:
             raise UsageError(
@@ -217,12 +216,12 @@ class Plan:
     def resolved(self, *, has_device: bool) -> Plan:
         """Return the plan for a loader with or without a device.
 
-        `device_policy="same"` becomes the policy that it stands for. Where a budget of host memory decides `cache`, and a device reads the
-        rows itself, `policy` becomes its policy: rows are kept in its memory, which is not in that budget.
+        `device_policy="same"` becomes the policy that it stands for. If `host_memory` decides `cache`, and a device reads the rows itself,
+        `policy` becomes `device_policy`: rows are then cached in device memory, which is not in that budget.
         """
         if has_device and self.is_read_by_device and self.host_memory is not None and self.policy is not None:
             if self.device_policy not in (None, SAME):
-                return self  # two policies for rows that the device reads: refused later, where that is known of each type
+                return self  # two policies although the device reads the rows: refused later, where it is known for each type
             cache = None if parse_capacity(self.cache)[1] == 0 else self.cache
             return replace(self, policy=None, cache="0", device_policy=self.policy, device_cache=cache)
         if self.device_policy != SAME:
@@ -233,7 +232,7 @@ class Plan:
 
     @property
     def is_budget(self) -> bool:
-        """Whether it says only how much memory, disk and device there is."""
+        """Whether the plan says only how much memory, disk and device there is."""
         return self.host_memory is not None and replace(self, **dict.fromkeys(BUDGETS)) == Plan()
 
     @property
@@ -248,27 +247,27 @@ class Plan:
 
     @property
     def is_read_by_device(self) -> bool:
-        """Whether a device, where the loader has one, can read all rows by itself: they are in memory of the host, and not made slow."""
+        """Whether a device, if the loader has one, can read all rows itself: they are in host memory, and not simulated as slow."""
         return self.features != "disk" and self.slow is None and not self.map_threads
 
     @property
     def is_read_ahead(self) -> bool:
-        """Whether rows come from a disk for samples that were drawn ahead: a policy looks ahead, or rows are spooled."""
+        """Whether rows are read from a disk for samples drawn ahead: a policy looks ahead, or rows are spooled."""
         return self.features == "disk" and (self.spool is not None or Belady.name in (self.policy, self.device_policy))
 
     @property
     def is_by_inclusion(self) -> bool:
-        """Whether inclusion probabilities may rank rows: they take passes over all neighbour lists, and memory for each node."""
+        """Whether rows may be ranked by inclusion probabilities, which need passes over all neighbour lists, and memory for each node."""
         return self.host_memory is None and self.is_sampled_by_device
 
     @property
     def is_device_cache_found(self) -> bool:
-        """Whether the first steps of training decide how many rows the device keeps."""
+        """Whether the capacity of the device's cache is found after the first training steps."""
         return self.device_policy is not None and self.device_cache is None
 
     @property
     def is_sampled_by_device(self) -> bool:
-        """Whether a device, where the loader has one, can draw the samples: lists are in memory of the host, and not made slow."""
+        """Whether a device, if the loader has one, can draw the samples: lists are in host memory, and not simulated as slow."""
         return self.topology != "disk" and self.slow_topology is None and not self.map_threads
 
     @property
@@ -277,5 +276,5 @@ class Plan:
         return self.has_plain_features and self.has_plain_topology
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the settings: name -> value."""
         return asdict(self)

@@ -1,4 +1,4 @@
-"""The systems of the papers as plans with names."""
+"""Recipes: the systems of the papers as plans with names."""
 
 from __future__ import annotations
 
@@ -26,9 +26,13 @@ SPOOLED = Plan(features="disk", topology="disk", policy="presample")
 
 
 def make_plan(plan: Plan | str | None, **changes: Any) -> Plan:
-    """Return a plan: one given, a recipe by name, or the default; with the settings of `changes` that are not None.
+    """Return a plan: the given one, a recipe by name, or the default, with all settings of `changes` that are not None.
 
-    A budget of host memory, and nothing else but what a device has, is the recipe ginex within that budget; with a spool, rows spooled.
+    A plan that has only `host_memory`, and perhaps settings of a device, becomes the recipe ginex within that budget. If it also has
+    `spool`, rows are spooled instead of cached, and chosen by "presample".
+
+    Raises:
+        UsageError: an unknown recipe, a setting that is not allowed, or a policy without a capacity and vice versa.
     """
     if isinstance(plan, str):
         if plan not in RECIPES:

@@ -1,7 +1,7 @@
-"""Settings: what values they may have, and how they are shown.
+"""Settings: checks their values, and shows them.
 
-In: a dataclass of settings, whose annotations are text. Out: the same with plain values, such as a file of settings can hold, or a refusal
-that names the setting. Settings that were saved may say anything.
+In: a dataclass of settings; its annotations are strings. Out: the same settings with plain values, which a file of settings can hold, or an
+error that names the setting. Saved settings may have any values, so all are checked.
 """
 
 from __future__ import annotations
@@ -19,30 +19,31 @@ _KINDS = {"str": (str,), "int": (int,), "float": (float, int), "bool": (bool,), 
 
 
 def settle(settings: Any) -> None:
-    """Make paths, NumPy's numbers and lists plain, and refuse what is not of the kind that its setting is annotated with.
+    """Convert paths, NumPy numbers and lists to plain values, and check that each value has the annotated type of its setting.
 
     Args:
-        settings: in its `__post_init__`. Kinds: those of `_KINDS`, `tuple[int, ...]`, `tuple[str, ...]`, and several with `|`.
+        settings: a dataclass; call this in its `__post_init__`. Supported types: those of `_KINDS`, `tuple[int, ...]`, `tuple[str, ...]`,
+            and unions of them with `|`.
     Raises:
-        UsageError: names the setting, the kind and the value.
+        UsageError: a value of another type; the message names the setting, the type and the value.
     """
     for each in fields(settings):
         kind, value = str(each.type), _plain(getattr(settings, each.name))
         is_huge = isinstance(value, int) and each.name != "seed" and abs(value) >= 1 << 63
         if is_huge or not any(_is_of(one, value) for one in kind.split(" | ")):
-            raise UsageError(f"{argument(each.name)} must be of the kind {kind}, got {value!r:.60}")
+            raise UsageError(f"{argument(each.name)} must be of type {kind}, got {value!r:.60}")
         object.__setattr__(settings, each.name, value)
 
 
 def check_choice(settings: Any, name: str, allowed: Iterable[str | None]) -> None:
-    """Refuse a setting that is none of those allowed."""
+    """Raise UsageError if a setting is not one of the allowed values."""
     if getattr(settings, name) not in allowed:
         known = ", ".join(each for each in allowed if each is not None)
         raise UsageError(f"{argument(name)} must be one of {known}; got {getattr(settings, name)!r}")
 
 
 def check_positive(settings: Any, *names: str) -> None:
-    """Refuse numbers below 1; None says nothing."""
+    """Raise UsageError for numbers below 1. None is allowed."""
     for name in names:
         value = getattr(settings, name)
         if value is not None and value < 1:
@@ -50,7 +51,7 @@ def check_positive(settings: Any, *names: str) -> None:
 
 
 def show(self: Any) -> str:
-    """What differs from the defaults: a `__repr__`."""
+    """A `__repr__` that shows only settings that differ from their defaults."""
     given = [f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if getattr(self, each.name) != each.default]
     return f"{type(self).__name__}({', '.join(given)})"
 

@@ -1,11 +1,11 @@
-"""Which neighbour lists to keep within a number of bytes, by the visits of a short profile, where tables of floats would not fit.
+"""Chooses the neighbour lists to keep within a number of bytes, by the visits in a short profile, where tables of floats would not fit.
 
-In: counts of visits, of which most are 0. Out: reads that are saved by each number of bytes, and the lists kept. Only visited lists are
-ranked: memory follows the profile, not the graph. The others are taken where there is room for all of those.
+In: numbers of visits; most are 0. Out: for any number of bytes, the reads that it saves, and the lists to keep. Only visited lists are
+ranked, so memory is linear in the profile, not in the graph. Other lists are taken only if all visited ones fit.
 
-What was visited once in a few batches will mostly not be visited in the next ones, so counts are not what keeping a list saves. Turing's
-estimate of that (Good 1953): lists that were visited k times will be visited as often as those with k + 1 visits were, each of which had k
-beside any one of them.
+Most lists that were visited once in a few batches are not visited in the next ones, so a count is not what keeping the list saves. Turing's
+estimate (Good 1953) is better: with N_k the number of lists that were visited k times, such a list will be visited (k + 1) * N_(k+1) / N_k
+times in as many batches.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from penstock.cache.hotness import blocks
 from penstock.records import CSC, EdgeType, index_dtype
 
 FEW = 30
-"""Lists with the same count, from which on the estimate is better than the count itself."""
+"""From this many lists with the same count on, the estimate is better than the count itself."""
 OTHER_BYTES = 24
-"""Beside its ids, of a list that was not visited and is kept: its node, and where it goes."""
+"""Memory of a kept list that was not visited, beside its neighbours: its node, and its place."""
 
 
 class VisitedLists:
-    """The visited lists of all edge types, best first by visits per byte (DUCATI's density).
+    """The visited lists of all edge types, best first by expected visits per byte (DUCATI's density).
 
     Args:
-        visits: edge type -> uint[num_dst], how often anything is read of each list.
-        adjacency: their lengths.
-    About 14 to 20 bytes a visited list, and twice that while they are ranked.
+        visits: edge type -> uint8[num_dst], number of reads of each list.
+        adjacency: edge type -> lists; gives their lengths.
+    Cost: about 14 to 20 bytes a visited list, and twice that while they are ranked.
     """
 
     def __init__(self, visits: Mapping[EdgeType, np.ndarray], adjacency: Mapping[EdgeType, CSC]) -> None:
@@ -65,12 +65,13 @@ class VisitedLists:
         return int(self._ends[-1]) if self._ends.size else 0
 
     def misses(self, num_bytes: int) -> float:
-        """Reads of lists that remain when the best ones within so many bytes are kept, in as many batches as the profile had."""
+        """Expected number of misses, in as many batches as the profile had, if the best lists within `num_bytes` are kept."""
         count = self._count(num_bytes)
         return self._num_visits - (float(self._saved[count - 1]) if count else 0.0)
 
     def keep(self, num_bytes: int) -> dict[EdgeType, np.ndarray]:
-        """Edge type -> nodes whose lists are kept, best first; after all that were visited others, as they come."""
+        """Edge type -> ids of nodes whose lists are kept within `num_bytes`, best first. If all visited lists fit, others follow in the
+        order of ids."""
         count = self._count(num_bytes)
         nodes, owners = self._nodes[:count], self._owners[:count]
         kept = {edge_type: nodes[owners == number] for number, edge_type in enumerate(self._adjacency)}
@@ -82,7 +83,7 @@ class VisitedLists:
         return kept
 
     def _others(self, edge_type: EdgeType, num_bytes: int) -> tuple[np.ndarray, int]:
-        """(Nodes whose lists were not visited, as many as there is room for; the bytes that are left then)."""
+        """Return (ids of nodes whose lists were not visited, as many as fit into `num_bytes`; bytes left)."""
         csc, pieces = self._adjacency[edge_type], []
         for block in blocks(csc.num_dst):
             others = block.start + np.flatnonzero(self._visits[edge_type][block] == 0)
@@ -101,19 +102,19 @@ class VisitedLists:
 
 
 def reliable(counts: np.ndarray) -> np.ndarray:
-    """Return float32[256]: visits to expect of a list that was visited 0, 1, ... times, in as many batches more; never more than it had.
+    """Return float32[256]: expected visits, in as many more batches, of a list that was visited 0, 1, ... times; never more than that.
 
     Args:
-        counts: uint8[n], visits of each list that was visited at all.
+        counts: uint8[n], visits of each visited list.
     """
-    number = np.bincount(counts, minlength=257).astype(np.float64)  # of lists, by their visits
+    number = np.bincount(counts, minlength=257).astype(np.float64)  # number of lists with 0, 1, ... visits
     had = np.arange(256, dtype=np.float64)
     expected = np.where(number[:-1] >= FEW, (had + 1) * number[1:] / np.maximum(number[:-1], 1), had)
     return np.maximum.accumulate(np.minimum(expected, had)).astype(np.float32)
 
 
 def _join(pieces: list[np.ndarray], dtype: Any) -> np.ndarray:
-    """One array of the pieces, which are let go."""
+    """Join the pieces into one array, and free them."""
     whole = np.concatenate(pieces) if pieces else np.empty(0, dtype)
     pieces.clear()
     return whole

@@ -1,6 +1,6 @@
-"""The batches of a loader as far as sampling goes: their seeds and their samples.
+"""The seeds and samples of a loader's batches.
 
-In: a sampler, and seeds in an order. Out: the seeds or the sample of any batch.
+In: a sampler, a set of seeds and an order. Out: the seeds or the sample of any batch.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from penstock.sample.workspace import Workspace
 
 @dataclass(frozen=True, slots=True)
 class SampledBatches:
-    """The batches of a loader, as far as sampling goes.
+    """Draws the seeds and samples of a loader's batches.
 
     Attributes:
-        sampler: samples their neighbourhoods.
+        sampler: samples the neighbourhoods of batches.
         seeds: the set of seeds.
-        order, batch_size: which of the seeds make a batch.
+        order, batch_size: decide which seeds are in a batch.
     """
 
     sampler: NeighborSampler
@@ -33,7 +33,7 @@ class SampledBatches:
 
     @property
     def num_batches(self) -> int:
-        """Batches in an epoch, the last, incomplete one included."""
+        """Batches in an epoch, including an incomplete last one."""
         return self.order.num_batches(self.batch_size, False)
 
     def seeds_of(self, epoch: int, batch: int) -> BatchSeeds:

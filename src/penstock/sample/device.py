@@ -1,10 +1,10 @@
 """k-hop neighbour sampling over typed graphs, on a device. Same result as `penstock.sample.neighbor`, byte for byte.
 
 In: seeds and their place (seed, epoch, batch); a graph that the device reads. Out: a `DeviceSample`. Invariant: the sample is a pure
-function of (graph, seeds, fanouts, seed, epoch, batch), the same as on the CPU; a workspace holds scratch memory only and can be any.
-Imports Triton, so it is imported after `kernels._triton.tensor_device` has said that this works here.
+function of (graph, seeds, fanouts, seed, epoch, batch), the same as on the CPU. A workspace holds only scratch memory, so any workspace
+gives the same sample. This module imports Triton: import it only after `kernels._triton.tensor_device` has checked that Triton works here.
 
-Who asks for the next batch before it waits for this one keeps the device at work (`DeviceSampler.ask`).
+A caller keeps the device busy by asking for the next batch before it waits for this one (`DeviceSampler.ask`).
 """
 
 from __future__ import annotations
@@ -30,14 +30,17 @@ _NOTHING: Mapping[EdgeType, np.ndarray] = {}
 
 
 class DeviceSampler:
-    """A sampler's work, done by a device.
+    """Draws the samples of a `NeighborSampler` on a device.
 
     Args:
-        sampler: whose samples are wanted; uniform, by weight, by time or by shared draws, and not induced.
-        graph: its graph, where the device reads it.
-        is_recorded: what batches of a size ask for is asked for as one from the third on; see `penstock.kernels._recording`.
+        sampler: uniform, by weight, by time or by shared draws, and not induced.
+        graph: its graph, placed where the device reads it.
+        is_recorded: from the third batch of a size on, launch all kernels of a batch as one; see `penstock.kernels._recording`.
     Attributes:
-        max_programs: that read over the link at once.
+        host: the `NeighborSampler`.
+        max_programs: most programs that read over the link at the same time.
+    Raises:
+        NotSupportedError: only the CPU draws such samples.
     """
 
     def __init__(self, sampler: NeighborSampler, graph: DeviceGraph, *, is_recorded: bool = True) -> None:
@@ -49,7 +52,7 @@ class DeviceSampler:
         self._is_recorded = is_recorded
 
     def number_edges(self, edge_type: EdgeType, positions: torch.Tensor) -> torch.Tensor:
-        """Return int64[n]: the user's numbers of the edges at int64[n] `positions`."""
+        """Return int64[n] on the device: the user's numbers of the edges at int64[n] `positions`."""
         table = self.graph.adjacency[edge_type].edge_ids
         if table is None:
             return positions
@@ -58,17 +61,17 @@ class DeviceSampler:
         return numbers.to(torch.int64)
 
     def over(self, sampler: NeighborSampler) -> DeviceSampler:
-        """Return who draws the samples of another sampler of the same graph, where that lies."""
+        """Return the `DeviceSampler` of another sampler over the same graph, in the same place."""
         return DeviceSampler(sampler, self.graph, is_recorded=self._is_recorded)
 
     def workspace(self) -> DeviceWorkspace:
-        """Make the scratch memory of one more thread."""
+        """Make scratch memory for one more thread."""
         return DeviceWorkspace(self.host.graph.num_nodes, self.graph.device, disjoint=self.host.disjoint)
 
     def sample(self, seeds: Mapping[NodeType, np.ndarray], **place: Any) -> DeviceSample:
         """Sample the neighbourhood of one batch, on the current stream; arguments as in `ask`.
 
-        A workspace is used on one stream at a time: what is asked of another one has to wait for what was asked of the first.
+        A workspace is used on one stream at a time. Before it is used on another stream, that stream must wait for the first.
         """
         return self.ask(seeds, **place).finish()
 
@@ -82,12 +85,14 @@ class DeviceSampler:
         left_out: Mapping[EdgeType, np.ndarray] = _NOTHING,
         times: Mapping[NodeType, np.ndarray] | None = None,
     ) -> DeviceRun:
-        """Ask for a batch without waiting for it, where no size has to be known in between: its `finish` does, on the same stream, and
-        until then its workspace makes no other. Arguments as in `NeighborSampler.sample`, and `left_out`: edge type -> int64[2, n], ids of
-        the ends of edges that are taken out of the sample then.
+        """Launch the kernels of a batch, and return without waiting for the device. It waits only where the host must know a size first.
 
-        One thread with several batches under way asks more of a device than several threads, which hand each other the lock of Python's
-        interpreter at every operation of torch.
+        `finish` of the returned run waits, and makes the sample. Call it on the same stream; until then, the workspace makes no other
+        batch. Arguments as in `NeighborSampler.sample`, and `left_out`: edge type -> int64[2, n], ids of the end nodes of edges to take out
+        of the sample.
+
+        One thread with several batches under way launches more than several threads do: these hand over the GIL at every operation of
+        torch.
         """
         self.host.check(seeds, batch, times)
         shared = self.host.shared_draws
@@ -110,18 +115,18 @@ class DeviceSampler:
 
 
 class DeviceWorkspace:
-    """Scratch memory of one sampling thread."""
+    """Scratch memory of one sampling thread, on the device."""
 
     def __init__(self, num_nodes: dict[NodeType, int], device: torch.device, *, disjoint: bool = False) -> None:
         self.tables = {t: DeviceTreePositions(device) if disjoint else DevicePositions(count, device) for t, count in num_nodes.items()}
         self.room = dict.fromkeys(num_nodes, 0)
-        """Nodes that the largest batch so far could have had."""
+        """Node type -> most nodes for which a batch so far had to take memory."""
         self.run: DeviceRun | None = None
-        """The largest so far that can be repeated."""
+        """The last run that can be repeated, with room for the largest batches so far."""
         self.most_batch_bytes = 0
-        """What the largest batch so far took while it was made."""
+        """Most bytes that a batch so far took while it was made."""
 
     @property
     def num_bytes(self) -> int:
-        """Memory that it takes: tables, and at most, while it draws, the batch in the making."""
+        """Memory of the tables, and the most that a batch in the making took."""
         return sum(table.num_bytes for table in self.tables.values()) + self.most_batch_bytes

@@ -1,7 +1,7 @@
-"""A table on a device that gives each node of a batch its position; compare `penstock.sample.compaction`. Imports Triton.
+"""Compaction tables on a device: they map the nodes of a batch to positions; compare `penstock.sample.compaction`. Imports Triton.
 
-Kernels read and write it (`penstock.kernels.relabel.gpu`); the host decides which numbers they use. Invariant: the numbers of a batch lie
-below those of all batches before. Where it needs more than it was given, or none are left, the table is filled anew.
+Kernels read and write a table (`penstock.kernels.relabel.gpu`); the host decides which numbers they write. Invariant: the numbers of a
+batch are below those of all batches before. If a batch needs more numbers than it was given, or none are left, the table is emptied.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from penstock.errors import UsageError
 from penstock.kernels.relabel.gpu import EMPTY, FEWEST_KEYS, FREE
 
 FIRST_SPAN = 1 << 20
-"""Numbers that a batch is given at first; later twice what the largest needed."""
+"""Numbers that a batch gets at first; later, twice what the largest batch needed."""
 
 
 class DevicePositions:
-    """A position for every node of the graph.
+    """A table with an entry for every node of the graph.
 
     Attributes:
         numbers: int32[num_nodes].
-        base: the first number of the batch.
+        base: first number of the batch.
     """
 
     def __init__(self, num_nodes: int, device: torch.device) -> None:
@@ -29,19 +29,19 @@ class DevicePositions:
 
     @property
     def num_bytes(self) -> int:
-        """Memory that it takes."""
+        """Memory of the table."""
         return self.numbers.nbytes
 
     def begin(self, needed: int, num_nodes: int) -> int:
-        """Forget the batch before. Returns `base` of a batch that needs so many numbers for so many nodes, or more, see `reserve`."""
+        """Forget the batch before, and begin one that needs `needed` numbers for `num_nodes` nodes; `reserve` adds more. Returns `base`."""
         self._end = self.base
         self.base = max(self._end - self._span, 0)
         self.reserve(needed, num_nodes)
         return self.base
 
     def reserve(self, needed: int, num_nodes: int) -> bool:
-        """See that the batch has so many numbers, and room for so many nodes. Returns whether the table is empty now, and `base` another:
-        the batch's nodes have to be added again."""
+        """Ensure that the batch has `needed` numbers, and room for `num_nodes` nodes. Returns whether the table was emptied; then `base`
+        has changed, and the batch's nodes must be added again. Raises UsageError if a batch needs too many numbers."""
         if needed > EMPTY:
             raise UsageError(f"a batch of {needed} nodes and edges is too large for a device, which takes {EMPTY}: take smaller batches")
         if not self._grow(num_nodes) and self.base + needed <= self._end:
@@ -52,15 +52,16 @@ class DevicePositions:
         return True
 
     def _grow(self, num_nodes: int) -> bool:
-        """See that there is room for so many nodes. Returns whether the table is another one."""
+        """Ensure room for `num_nodes` nodes. Returns whether the table was replaced."""
         return False
 
 
 class DeviceTreePositions(DevicePositions):
-    """A position for every node of every tree of a batch: as many as batches need.
+    """A hash table with an entry for every node of every tree of a batch. It grows as batches grow.
 
     Attributes:
-        numbers: int32[as `keys`]. keys: int64[a power of two], see `penstock.kernels.relabel.gpu.Trees`.
+        keys: int64[a power of two], see `penstock.kernels.relabel.gpu.Trees`.
+        numbers: int32, as long as `keys`.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -69,7 +70,7 @@ class DeviceTreePositions(DevicePositions):
 
     @property
     def num_bytes(self) -> int:
-        """Memory that it takes."""
+        """Memory of the table."""
         return self.numbers.nbytes + self.keys.nbytes
 
     def _grow(self, num_nodes: int) -> bool:

@@ -1,6 +1,7 @@
-"""A graph where a device can read it: in its own memory, in pinned memory of the host, or the best lists here and the others there.
+"""Places a graph where a device can read it: in device memory, in pinned host memory, or in pinned host memory with the best lists on the
+device.
 
-In: the arrays of a `Graph`. Out: tensors. Invariant: the same neighbours at the same positions, wherever they are.
+In: the arrays of a `Graph`. Out: tensors. Invariant: the same neighbours at the same positions in every place.
 Source: pinned memory, UVA; a prefix on the device over pinned lists, DUCATI (the layout of `penstock.sample.lists.PrefixLists`).
 """
 
@@ -29,14 +30,16 @@ if TYPE_CHECKING:
     from penstock.sample.neighbor import NeighborSampler
 
 MAX_FANOUT_BY_WEIGHT, MAX_FANOUT_SHARED = 1024, 256
-"""More are drawn of a list by the CPU only: a lane is a draw, and of lists that share their draws those that are held fill registers."""
+"""Largest fanouts on a device; only the CPU draws more. By weight, each draw takes a lane; with shared draws, the neighbours held so far
+take registers."""
 
 PLACES = ("device", "pinned")
-"""Where neighbour lists can be."""
+"""Places of neighbour lists."""
 
 
 class Times(NamedTuple):
-    """Of edges, as in `penstock.records.CSC`. Attributes: times: int[num_edges]. by_time: int32 or int64[num_edges] or None."""
+    """Times of edges, see `penstock.records.CSC`. Attributes: times: int32 or int64[num_edges]. by_time: int32 or int64[num_edges], or
+    None."""
 
     times: torch.Tensor
     by_time: torch.Tensor | None
@@ -48,12 +51,14 @@ class DeviceCSC:
 
     Attributes:
         indptr: int64[num_dst + 1]. indices: int32 or int64[num_edges].
-        kept: lists that are on the device while `indices` is not; None: there are none.
-        edge_ids: int32 or int64[num_edges], the user's numbers of the edges, where `indices` is; None: their positions.
-        is_far: `indices` is in memory of the host.
-        weights: what lists are drawn by, the sums where `indices` is; None: all edges are the same.
-        times: when edges came, where `indices` is; None: all are in time.
-        repeats: int[num_edges], how often each neighbour came before in its list, where `indices` is; None: none did, or nobody asks.
+        kept: lists kept on the device although `indices` is in host memory; None: no lists.
+        edge_ids: int32 or int64[num_edges], the user's numbers of the edges; None: their positions.
+        is_far: `indices` is in host memory.
+        weights: running sums of weights; None: all edges have the same probability.
+        times: times of edges; None: edges have no times.
+        repeats: uint8 or wider [num_edges], how often each neighbour came before in its list; None: no neighbour comes twice, or shared
+            draws are not used.
+    `edge_ids`, the sums of `weights`, `times` and `repeats` are in the same place as `indices`.
     """
 
     indptr: torch.Tensor
@@ -76,9 +81,9 @@ class DeviceGraph:
     """The topology that a sampler on a device reads.
 
     Attributes:
-        device: whose kernels read it.
+        device: its kernels read the topology.
         adjacency: edge type -> lists, in the order of the graph.
-        device_bytes: memory that it takes there. pinned_bytes: memory of the host that it reads.
+        device_bytes: bytes in device memory. pinned_bytes: bytes in host memory, pinned.
     """
 
     device: torch.device
@@ -95,15 +100,17 @@ def place_graph(
     *,
     for_shared_draws: bool = False,
 ) -> DeviceGraph:
-    """Put a graph where a device reads it.
+    """Place a graph where a device reads it.
 
     Args:
-        graph: arrays in memory or mapped; read once, sums of weights twice.
+        graph: arrays in memory or mapped; each is read once, sums of weights twice.
         device: from `penstock.kernels._triton.tensor_device`.
-        topology: "device" or "pinned": where the neighbours are; pinned ones stay where they lie if the driver lets them (see
-            `penstock.store.tiers.pin`). Offsets are on the device.
-        kept: edge type -> int64 ids of the nodes whose lists are on the device too, best first; for topology="pinned".
-        for_shared_draws: know which neighbours come more than once in a list. Lists are read twice more.
+        topology: place of the neighbours, "device" or "pinned". Pinned arrays stay where they are if the driver allows it (see
+            `penstock.store.tiers.pin`), else they are copied. `indptr` is always on the device.
+        kept: edge type -> int64 ids of the nodes whose lists are on the device too, best first; only for topology="pinned".
+        for_shared_draws: also find out which neighbours come more than once in a list. This reads all lists twice more.
+    Raises:
+        UsageError: an unknown place, or `kept` with topology="device".
     """
     if topology not in PLACES:
         raise UsageError(f"{argument('topology')} on a device must be one of {PLACES}, got {topology!r}")
@@ -121,7 +128,7 @@ def place_graph(
 def device_sampler(
     sampler: NeighborSampler, device: torch.device, topology: str = "device", kept: Mapping[EdgeType, np.ndarray] | None = None
 ) -> DeviceSampler:
-    """A sampler's work done by a device, over its graph placed there; arguments as in `place_graph`."""
+    """Place the graph of a sampler, and return a `DeviceSampler` over it; arguments as in `place_graph`."""
     from penstock.sample.device import DeviceSampler
 
     placed = place_graph(sampler.graph, device, topology, kept, for_shared_draws=sampler.shared_draws > 0)
@@ -129,7 +136,7 @@ def device_sampler(
 
 
 def on_cpu_only(sampler: NeighborSampler) -> str | None:
-    """Return what a sampler does that no device does; None where it does nothing of the kind."""
+    """Return why only the CPU can draw the samples of a sampler, for a message; None: a device can."""
     by_cpu = {"subgraph_type='induced'": sampler.induced, "sampling by walks": sampler.walks is not None}
     by_cpu |= {"layer_wise=True": sampler.layer_wise}
     for what, is_asked in by_cpu.items():
@@ -144,13 +151,13 @@ def on_cpu_only(sampler: NeighborSampler) -> str | None:
 
 
 class TopologyBytes(NamedTuple):
-    """What a topology takes where a device reads it.
+    """Bytes of a topology that a device reads.
 
     Attributes:
-        offsets: of offsets, and of how many edges there are to draw: always on the device.
-        lists: of neighbours, with the user's numbers of the edges.
-        values: of running sums of weights, or times and the order by them, where the lists are. In memory of the host they are there in
-            any case.
+        offsets: `indptr`, and with weights the number of drawable edges of each list; always on the device.
+        lists: neighbours, and the user's numbers of the edges.
+        values: running sums of weights, or times and the order by time; and repeats. They are in the place of the lists. In host memory
+            they exist in any case.
     """
 
     offsets: int
@@ -159,12 +166,12 @@ class TopologyBytes(NamedTuple):
 
     @property
     def all(self) -> int:
-        """Together."""
+        """The sum."""
         return sum(self)
 
 
 def topology_bytes(graph: Graph, *, for_shared_draws: bool = False) -> TopologyBytes:
-    """Return what a graph takes; for shared draws, where neighbours come more than once in a list, about."""
+    """Return the bytes of a graph. `for_shared_draws`: with repeats, estimated at one byte an edge."""
     all_csc = graph.adjacency.values()
     offsets = sum(csc.indptr.nbytes for csc in all_csc)
     offsets += sum(csc.num_dst * np.dtype(index_dtype(csc.num_edges)).itemsize for csc in all_csc if csc.sums is not None)
@@ -207,8 +214,8 @@ def _place(
 
 
 def _repeats(csc: CSC) -> np.ndarray | None:
-    """int[num_edges]: how often each neighbour came before in its list, as narrow as it can be; None: no list has one twice."""
-    longest = min(int(np.diff(csc.indptr).max(initial=1)), max(1, csc.num_edges))  # a damaged one may say anything
+    """int[num_edges], as narrow as possible: how often each neighbour came before in its list; None: no list has a neighbour twice."""
+    longest = min(int(np.diff(csc.indptr).max(initial=1)), max(1, csc.num_edges))  # a damaged `indptr` may give any length
     scratch = np.empty(longest, np.uint64), np.empty(longest, np.uint32), np.zeros(shared.table_size(longest), np.int32)
     most = int(shared.count_repeats(csc.indptr, csc.indices, *scratch, np.empty(0, np.int8)))
     if most == 0:

@@ -1,11 +1,12 @@
-"""One batch in the making on a device, and the same again for the next ones; compare `penstock.sample.neighbor`.
+"""Makes one batch on a device, and repeats the same launches for later batches; compare `penstock.sample.neighbor`.
 
-In: seeds and their place. Out: a `DeviceSample`. Invariant: what is asked of the device depends on nothing but how many seeds there are.
+In: seeds and their place. Out: a `DeviceSample`. Invariant: unless the host must know a size, the launches depend only on the number of
+seeds; all else about a batch is data in device memory.
 
-The processor waits for the device once per batch, when everything is asked for: sizes are the device's to know, memory is taken for what
-fanouts allow. So what a batch asks for is written down, and asked for again as one for the next ones. The processor waits once more, and
-asks for each kernel by itself, where there is no small bound on the edges of a hop. Damage is told with the sizes; nothing is read through
-what is damaged.
+The host waits for the device once per batch, after all launches. Only the device knows actual sizes; the host allocates the most that
+fanouts allow. So the launches of a batch are recorded, and later batches launch them again as one. Where a hop has no small bound on its
+edges, the host waits for its size, too, and launches each kernel by itself. Damage of the graph is reported with the sizes; kernels never
+follow damaged values.
 """
 
 from __future__ import annotations
@@ -41,26 +42,28 @@ if TYPE_CHECKING:
     from penstock.sample.device import DeviceSampler, DeviceWorkspace
 
 NEAR_TIMES, FAR_TIMES = 16, 8
-"""Programs of one warp that take whole lists: so many for each multiprocessor; over the link, for each that saturates it by tiles."""
+"""Shared draws read whole lists by programs of one warp: NEAR_TIMES programs per multiprocessor; over the link, FAR_TIMES times as many as
+saturate it when they read tiles."""
 
 UNCOUNTED = 1 << 23
-"""Up to so many edges, memory is taken for what fanouts allow, in place of waiting to hear how many there are."""
+"""Up to this many edges, the host allocates the most that fanouts allow. Beyond, it waits for the actual number."""
 
 
 class _Drawn(NamedTuple):
-    """Edges of a step, at most m. Attributes: told: int64[3, m], rows and columns of `edge_index`, and positions. neighbors: [m]."""
+    """Edges of a step, at most m. Attributes: told: int64[3, m], the two rows of `edge_index`, and positions. neighbors: indices.dtype[m],
+    global ids."""
 
     told: torch.Tensor
     neighbors: torch.Tensor
 
 
 class _Result(NamedTuple):
-    """What a step gives to the sample: what was drawn, or what of it is not left out; what is not drawn is None.
+    """What a step adds to the sample: the drawn edges, without those to leave out. Attributes are None if the step draws nothing.
 
     Attributes:
-        span: int64[2]: edges of the type before, and up to here; the latter is not told where nothing is drawn.
+        span: int64[2]: number of edges of the type before this step, and after it; the latter is not written if nothing is drawn.
         offsets: int64[b + 1], row pointers; b is at least the size of the frontier.
-        told: of `_Drawn`.
+        told: as in `_Drawn`.
     """
 
     span: torch.Tensor
@@ -70,7 +73,7 @@ class _Result(NamedTuple):
 
 @dataclass(slots=True)
 class _Step:
-    """A hop over an edge type; what is not drawn is None. Span, offsets: as in `_Result`, of all that is drawn."""
+    """A hop over one edge type. `span`, `offsets`: as in `_Result`, but of all drawn edges. Attributes are None if it draws nothing."""
 
     hop: int
     edge_type: EdgeType
@@ -81,23 +84,23 @@ class _Step:
 
 
 class DeviceRun:
-    """Batches in the making, one after the other, of up to `room` seeds of each type; compare `penstock.sample.neighbor`.
+    """Makes batches of up to `room` seeds per type, one after the other; compare `penstock.sample.neighbor`.
 
     Attributes:
-        room: see above.
-        numbers: int64 on the device, what the host tells of a batch: seeds, how often each came before or, where trees are disjoint, the
-            numbers of theirs, the moment of each tree where edges have times, the ends of edges to leave out, the words of the draws, that
-            no program has arrived (`kernels/_block_sums.py`), where the numbers of each table begin; and what the device tells of it, by
-            the values they start at: marks, ends, what is kept, damage.
-        link_room: up to so many edges to leave out of each type; types that are not there have none.
-        marks: int64[num_hops + 2] of each node type: nodes[marks[h]:marks[h + 1]] is the frontier of hop h, and marks[h + 2:] grow while
-            that hop is drawn. At the end, the last one says how many nodes there are.
-        ends: int64[num_hops + 1] of each edge type: edges taken before and after each step that draws.
-        kept: the same of those that are not left out.
-        status: int64[2] of each step, see `draw.sample_neighbors`.
-        nodes, trees: int64 of each node type, ids of the nodes and, where trees are disjoint, which tree each is of.
-        known, frontier: at most so many nodes there are, and does the next hop start from, as far as the processor knows.
-        can_be_repeated: the processor had to know nothing of the batch; memory was there.
+        room: node type -> most seeds of a batch.
+        link_room: edge type -> most edges to leave out; edges of other types are not left out.
+        numbers: int64[...] on the device, in two parts. The host writes the first part: seeds; their copy numbers or, with disjoint trees,
+            the numbers of their trees; with times, the time of each tree; the end nodes of edges to leave out; the words of the draws (key
+            and batch); a 0 for `kernels/_block_sums.py`; the base of each table. The device writes the second part, from start values of
+            the host: marks, ends, kept, status.
+        marks: node type -> int64[num_hops + 2]: nodes[marks[h]:marks[h + 1]] is the frontier of hop h. marks[h + 2:] grow while that hop is
+            drawn. At the end, the last mark is the number of nodes.
+        ends: edge type -> int64[num_hops + 1]: number of edges before and after each step that draws.
+        kept: the same, without the edges to leave out.
+        status: int64[num_steps, 2], see `draw.sample_neighbors`.
+        nodes, trees: node type -> int64: ids of the nodes; with disjoint trees, the tree of each node.
+        known, frontier: node type -> the host's upper bound for the number of nodes, and for the size of the next frontier.
+        can_be_repeated: the host did not have to wait for a size or to enlarge memory in the middle of the batch.
     """
 
     def __init__(
@@ -115,7 +118,7 @@ class DeviceRun:
         told = [most, most, most * self.host.is_temporal, 2 * sum(link_room.values()), 3, 1, tables]
         sizes = [*told, tables * (rounds + 1), len(edge_types) * rounds, len(link_room) * rounds, 2 * steps]
         is_cuda = self.graph.device.type == "cuda"
-        self._staged = torch.zeros(sum(sizes), dtype=torch.int64, device="cpu", pin_memory=is_cuda)  # until the batch is waited for
+        self._staged = torch.zeros(sum(sizes), dtype=torch.int64, device="cpu", pin_memory=is_cuda)  # in use until the batch is over
         self._told = self._staged.numpy()
         self._told_parts = np.split(self._told, np.cumsum(sizes)[:-1])
         self._told_parts[-1][:] = CLEAN
@@ -147,15 +150,15 @@ class DeviceRun:
         return torch.empty(size, dtype=torch.int64, device=self.graph.device)
 
     def is_of(self, sampler: DeviceSampler) -> bool:
-        """Whether it makes the batches of a sampler."""
+        """Whether this run makes batches of a sampler."""
         return self.host is sampler.host and self.graph is sampler.graph
 
     def takes(self, seeds: Mapping[NodeType, np.ndarray], left_out: Mapping[EdgeType, np.ndarray]) -> bool:
-        """Whether a batch can be made by it."""
+        """Whether this run can make a batch: its types are the same, and it has room."""
         if list(seeds) != list(self.room) or list(left_out) != list(self.link_room):
             return False
         if any(self.workspace.tables[t].numbers is not numbers for t, numbers in self._recorded_tables.items()):
-            return False  # they have grown since
+            return False  # tables have been replaced since, by larger ones
         return all(ids.size <= self.room[t] for t, ids in seeds.items()) and all(
             each.shape[1] <= self.link_room[e] for e, each in left_out.items()
         )
@@ -167,8 +170,8 @@ class DeviceRun:
         left_out: Mapping[EdgeType, np.ndarray],
         times: Mapping[NodeType, np.ndarray] | None,
     ) -> None:
-        """Tell the device of a batch."""
-        if self._is_under_way and self._is_heard is not None:  # the one before was left: what it told may be on its way still
+        """Copy the inputs of a batch to the device."""
+        if self._is_under_way and self._is_heard is not None:  # the batch before was abandoned: its copies may still be under way
             torch.cuda.current_stream(self.graph.device.index).synchronize()
         self._is_under_way = True
         ids, copies, moments, links, place, _, bases, marks, *_ = self._told_parts
@@ -188,7 +191,7 @@ class DeviceRun:
         self.numbers.copy_(self._staged, non_blocking=True)
 
     def ask(self) -> None:
-        """Ask for all hops, and write down what was asked."""
+        """Launch the kernels of all hops, and record the launches."""
         with written_down() as self._launches:
             for table in self.workspace.tables.values():
                 if isinstance(table, DeviceTreePositions):
@@ -200,32 +203,32 @@ class DeviceRun:
         self._recorded_tables = {t: table.numbers for t, table in self.workspace.tables.items()}
 
     def ask_again(self) -> None:
-        """Ask for the same, for another batch."""
+        """Repeat the launches, for another batch."""
         if self._recording is None:
             self._recording = Recording(self._launches, self.graph.device)
         self._recording.ask()
 
     def ask_for_sizes(self) -> None:
-        """Have what the device tells of the batch sent to the host, behind all that was asked for."""
+        """Copy what the device reports about the batch to the host, after all launches."""
         self._heard.copy_(self._sizes, non_blocking=True)
         if self._is_heard is not None:
             self._is_heard.record(torch.cuda.current_stream(self.graph.device.index))
 
     def _add_seeds(self, node_type: NodeType, ids: torch.Tensor, trees: torch.Tensor | None, count: torch.Tensor) -> None:
-        """Put nodes first; `trees`: which are theirs, where these are disjoint."""
+        """Put nodes first; `trees`: int64, the tree of each node, if trees are disjoint."""
         table, of_trees = self.workspace.tables[node_type], None
         if self.host.disjoint and trees is not None:
             of_trees = self._trees(node_type, ids.numel(), trees, None)
         compact.add_seeds(ids, count, table.numbers, self.bases[node_type], self.nodes[node_type], of_trees)
 
     def _trees(self, node_type: NodeType, m: int, known: torch.Tensor, columns: torch.Tensor | None) -> compact.Trees:
-        """What m ids of nodes are mapped with where trees are disjoint; known, columns: which tree each id is of."""
+        """What disjoint trees need to map m node ids to positions; `known`, `columns`: the tree of each id, see `compact.Trees`."""
         table = self.workspace.tables[node_type]
         assert isinstance(table, DeviceTreePositions)
         return compact.Trees(table.keys, self.num_nodes[node_type], self._empty(m), known, columns, self.trees[node_type])
 
     def _expand(self, hop: int) -> None:
-        """Take one hop, over every edge type."""
+        """Expand the frontier of a hop over every edge type."""
         self._found = dict.fromkeys(self.num_nodes, 0)
         for number, (edge_type, csc) in enumerate(self.graph.adjacency.items()):
             num_rows, fanout, drawn = self.frontier[edge_type[2]], self.host.fanouts[edge_type][hop], self._num_drawn[edge_type]
@@ -238,7 +241,7 @@ class DeviceRun:
         self.frontier = {t: min(found, self._most[t]) for t, found in self._found.items()}
 
     def _take(self, step: _Step, csc: DeviceCSC, num_rows: int, fanout: int, number: int) -> None:
-        """Sample from the lists of a frontier, and number what is found."""
+        """Sample from the lists of a frontier, and relabel the neighbours."""
         hop, (src, _, dst), replace = step.hop, step.edge_type, self.host.replace
         frontier, status = (self.nodes[dst], self.marks[dst][hop : hop + 2]), self.status[len(self.steps) - 1]
         step.offsets, counted = self._empty(num_rows + 1), draw.make_counted(num_rows, self._arrived)
@@ -272,7 +275,7 @@ class DeviceRun:
             step.result = self._leave_out(step, drawn, step.offsets, frontier[0])
 
     def _held(self, fanout: int, far: draw.Far | None) -> torch.Tensor:
-        """Memory for programs that take whole lists by shared draws."""
+        """Memory for programs that read whole lists for shared draws."""
         num_programs = NEAR_TIMES * num_processors(self.graph.device) if far is None else FAR_TIMES * far.max_programs
         held = draw_shared.make_held(num_programs, fanout, self.graph.device)
         self._num_bytes += held.nbytes
@@ -281,7 +284,7 @@ class DeviceRun:
     def _in_time(
         self, csc: DeviceCSC, step: _Step, frontier: tuple[torch.Tensor, torch.Tensor], num_rows: int, fanout: int, status: torch.Tensor
     ) -> InTime | None:
-        """What of the lists of a frontier is in time for its trees; None where all of it is."""
+        """The parts of a frontier's lists that are in time for its trees; None: edges have no times."""
         if csc.times is None:
             return None
         (times, by_time), last = csc.times, fanout if self.host.takes_last else -1
@@ -290,7 +293,7 @@ class DeviceRun:
         return InTime(windows, by_time)
 
     def _leave_out(self, step: _Step, drawn: _Drawn, offsets: torch.Tensor, targets: torch.Tensor) -> _Result:
-        """Leave edges out of what a step gives."""
+        """Leave edges out of a step's result."""
         span, scratch = step.result.span, links_kernels.make_scratch(drawn.neighbors.numel(), self._arrived)
         self._num_bytes += scratch.ranks.nbytes + scratch.blocks.before.nbytes
         left = _Result(span, self._empty(offsets.numel()), self._empty(drawn.told.numel()).view(3, -1))
@@ -298,15 +301,15 @@ class DeviceRun:
         return left
 
     def _far(self, frontier: tuple[torch.Tensor, torch.Tensor], num_rows: int, num_nodes: int) -> draw.Far:
-        """How lists are read over the link, those near each other together, also where the device remembers all of their pages: reads of a
-        few bytes are faster in order there too."""
+        """How lists are read over the link: those near each other together. Reads of a few bytes are faster in this order, even if the
+        device holds the address translation of all pages."""
         order = torch.empty(num_rows, dtype=torch.int32, device=self.graph.device)
         self._num_bytes += order.nbytes
         region_order.order_by_region(frontier[0], num_nodes, order, self._counts, frontier[1])
         return draw.Far(order, self._max_programs)
 
     def _relabel(self, drawn: _Drawn, step: _Step, src: NodeType) -> None:
-        """Number the neighbours of a step."""
+        """Map the neighbours of a step to positions."""
         table = self.workspace.tables[src]
         most = drawn.neighbors.numel()
         known = self.known[src]
@@ -330,7 +333,7 @@ class DeviceRun:
         )  # fmt: skip
 
     def _make_room(self, node_type: NodeType) -> None:
-        """For as many nodes as there can be."""
+        """Allocate for the most nodes that there can be."""
         room = self.known[node_type]
         if room > self.nodes[node_type].numel():
             self.can_be_repeated = False
@@ -341,7 +344,7 @@ class DeviceRun:
             self.workspace.room[node_type] = room
 
     def _hear(self, hop: int) -> int:
-        """Wait, and know all sizes so far. Returns how many edges the last step takes."""
+        """Wait for the device, and learn all sizes so far. Returns the number of edges of the last step."""
         self.ask_for_sizes()
         marks, counts, _ = self._look()
         self.known = {t: each[hop + 2] for t, each in marks.items()}
@@ -350,8 +353,8 @@ class DeviceRun:
         return counts[-1]
 
     def _look(self) -> tuple[dict[NodeType, list[int]], list[int], list[int]]:
-        """Wait for the sizes that were asked for. Returns the marks of each node type, the edges of each step, and those that are kept of
-        it; raises the error of the first one that has met damage."""
+        """Wait for the sizes. Returns (marks of each node type, number of drawn edges of each step, the same without those left out).
+        Raises CorruptStoreError for the first step that met damage."""
         if self._is_heard is not None:
             self._is_heard.synchronize()
         heard = iter(self._heard.tolist())
@@ -374,7 +377,7 @@ class DeviceRun:
         return marks, counts, kept_counts
 
     def finish(self) -> DeviceSample:
-        """Put the result together, in memory of its own."""
+        """Wait, and put the result together, in newly allocated memory. Raises CorruptStoreError."""
         marks, drawn, counts = self._look()
         self._is_under_way = False
         self.workspace.most_batch_bytes = max(self.workspace.most_batch_bytes, self._num_bytes)
@@ -384,7 +387,7 @@ class DeviceRun:
         return DeviceSample(nodes, edges, nodes_per_hop, trees or None, sum(drawn) - sum(counts))
 
     def _join(self, edge_type: EdgeType, marks: list[int], counts: list[int]) -> DeviceEdges:
-        """The steps over an edge type, one after the other."""
+        """Join the steps over an edge type."""
         per_hop, parts = [0] * self.host.num_hops, []
         row_ptr = [self.ends[edge_type][:1]]
         for step, count in zip(self.steps, counts, strict=True):

@@ -1,6 +1,6 @@
-"""What a device has sampled: `penstock.records.Sample`, of tensors.
+"""A sample on a device: `penstock.records.Sample`, made of tensors.
 
-In: tensors of a `DeviceRun`. Out: the same, or in memory of the host; and in the form that is sent to another process.
+In: tensors of a `DeviceRun`. Out: these tensors; arrays in host memory; or the form that is sent to another process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.store.tiers.pinned import to_host
 
 @dataclass(slots=True)
 class DeviceEdges:
-    """`penstock.records.SampledEdges`, of tensors; `edge_index` and `positions` are views of one."""
+    """`penstock.records.SampledEdges`, made of tensors. `edge_index` and `positions` are views of one tensor."""
 
     edge_index: torch.Tensor
     row_ptr: torch.Tensor
@@ -26,7 +26,7 @@ class DeviceEdges:
 
 @dataclass(slots=True)
 class DeviceSample:
-    """`penstock.records.Sample`, of tensors on a device. `num_left_out`: edges that were drawn and are not there."""
+    """`penstock.records.Sample`, made of tensors on a device. `num_left_out`: number of drawn edges that were taken out of the sample."""
 
     nodes: dict[NodeType, torch.Tensor]
     edges: dict[EdgeType, DeviceEdges]
@@ -35,13 +35,13 @@ class DeviceSample:
     num_left_out: int = 0
 
     def to_host(self) -> Sample:
-        """The same in memory of the host, as arrays."""
+        """The same sample in host memory, as arrays."""
         edges = {e: (each.edge_index, each.row_ptr, each.positions) for e, each in self.edges.items()}
         return self._on_host(edges)
 
     def for_wire(self, graph: Graph) -> Sample:
-        """What `penstock.sample.factored.wire` sends of it, in memory of the host: made narrow on the device, and destinations, which
-        follow from the rest, stay there. `graph`: that it was drawn from."""
+        """The part of the sample that `penstock.sample.factored.wire` sends, in host memory. The device converts numbers to 32 bits where
+        they fit. Destinations are not copied, since they follow from the rest. `graph`: the graph of the sample."""
 
         def narrow(values: torch.Tensor, most: int) -> torch.Tensor:
             return values.to(torch.int32 if index_dtype(most) is np.int32 else torch.int64)

@@ -1,8 +1,8 @@
 """Drawing positions from neighbour lists, uniformly, by weight, or among the edges in time: one edge type of one hop.
 
-In: lists, and how many to draw from each. Out: positions in them, list after list. Invariant: what is drawn from a list depends on its
-node, its weights or times, and the counter, not on the lists beside it, so a process that has some of the lists draws from them what any
-other would.
+In: lists, and how many neighbours to draw from each. Out: positions, list after list. Invariant: the draws from a list depend only on its
+node, its weights or times, the key and the counter, not on other lists. So a process that has only some of the lists draws from these what
+any other process would.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Draw:
     Attributes:
         fanout, replace, takes_last: see `NeighborSampler`.
         key: uint64[2], of the random generator.
-        batch, hop, number: parts of the counter; `number` is that of the edge type.
+        batch, hop, number: parts of the counter; `number` is the number of the edge type.
     """
 
     fanout: int
@@ -46,12 +46,12 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """The nodes from whose lists is drawn.
+    """The nodes that a hop expands over one edge type.
 
     Attributes:
-        nodes: int64[n].
+        nodes: int64[n], global ids.
         copies: int64[n], part of the counter; None: all are 0.
-        until: int64[n], the latest time of edges for each, where edges have times; else None.
+        until: int64[n], the latest time that an edge of each node may have; None: edges have no times.
     """
 
     nodes: np.ndarray
@@ -67,10 +67,10 @@ def draw_positions(
 
     Args:
         num_src: number of source nodes, to check neighbours.
-        offsets: int64[n + 1]: offsets[0] is given; the others, where the edges of each list end, are written.
-        are_read: read the neighbours, too, from `csc.indices`; else draw positions alone.
+        offsets: int64[n + 1]: offsets[0] is given; offsets[i + 1], where the edges of list i end, is written.
+        are_read: also read the neighbours, from `csc.indices`; else draw only positions.
     Returns:
-        (positions int64[m], neighbours [m] in scratch, m, or -1 if a neighbour that was read is no node).
+        (int64[m] positions, indices.dtype[m] neighbours in scratch, m, or -1 if a neighbour that was read is not a node).
     Raises:
         CorruptStoreError: a list lies outside the edges.
         NotSupportedError: a list is too long.
@@ -101,7 +101,7 @@ def _draw_weighted(
     edge_type: EdgeType, csc: CSC, num_src: int, how: Draw, frontier: Frontier, scratch: Scratch, offsets: np.ndarray, make_room: MakeRoom,
     *, are_read: bool,
 ) -> tuple[np.ndarray, np.ndarray, int]:  # fmt: skip
-    """The same by weight. The number of edges is known only afterwards, since edges of weight 0 are not drawn."""
+    """The same by weight. The number of edges is known only after the draws, since edges of weight 0 are never drawn."""
     nodes = frontier.nodes
     most, bad = draw.count_neighbors(csc.indptr, csc.num_edges, nodes, how.fanout, how.replace)
     if most < 0:
@@ -116,10 +116,10 @@ def _draw_weighted(
 
 
 def check_counts(edge_type: EdgeType, csc: CSC, nodes, fanout: int, count: int, longest: int, most: int) -> None:
-    """Raise where a list is damaged, or longer than draws reach."""
+    """Raise CorruptStoreError if a list is damaged, NotSupportedError if one is longer than draws reach."""
     if count < 0:
         raise damaged_list(edge_type, nodes[longest], csc.num_edges)
     if longest > most and fanout > 0:
         raise NotSupportedError(
-            f"edges {'/'.join(edge_type)}: a node has {longest:,} neighbours, and draws reach {most:,}: take all of them (-1)"
+            f"edges {'/'.join(edge_type)}: a node has {longest:,} neighbours, and draws reach at most {most:,}: take all of them (-1)"
         )

@@ -1,4 +1,4 @@
-"""Fanouts, as the user gives them, checked against a graph."""
+"""Checks fanouts, as the user gives them, against a graph."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _whole(name: str, fanouts: Sequence[int]) -> tuple[int, ...]:
 
 
 def check_fanouts(graph: Graph, num_neighbors: Sequence[int] | Mapping[EdgeType, Sequence[int]]) -> dict[EdgeType, tuple[int, ...]]:
-    """Return fanouts per edge type, all of one length, or raise UsageError."""
+    """Return edge type -> fanouts, one per hop, all of the same length; raises UsageError."""
     name = argument("num_neighbors")
     if isinstance(num_neighbors, Mapping):
         missing = [edge_type for edge_type in graph.adjacency if edge_type not in num_neighbors]
@@ -34,7 +34,7 @@ def check_fanouts(graph: Graph, num_neighbors: Sequence[int] | Mapping[EdgeType,
     if len(lengths) > 1:
         raise UsageError(f"{name}: the number of hops must be the same across all edge types, got lists of {lengths} elements")
     has_edges = any(csc.num_edges for csc in graph.adjacency.values())
-    if fanouts and not has_edges <= lengths[0] <= rng.MAX_HOPS:  # where there are none, nothing is left out without hops
+    if fanouts and not has_edges <= lengths[0] <= rng.MAX_HOPS:  # a graph without edges loses nothing by 0 hops
         raise UsageError(f"{name} needs 1 to {rng.MAX_HOPS} hops, got {lengths[0]}; for instance [15, 10]")
     for hop in range(lengths[0] if lengths else 0):
         wanted = [values[hop] for values in fanouts.values()]

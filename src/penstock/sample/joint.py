@@ -1,9 +1,9 @@
-"""Reads of several threads, joined: what is asked for while a read is under way is read together when it is over.
+"""Joint reads: positions that threads ask for while a read is under way are read together after it.
 
-In: positions of neighbours, from any number of threads. Out: the neighbours. Invariants: each thread gets what it would have read alone; an
-error of a joint read is raised in all threads that took part; nobody waits long for a thread that does not come.
-Why: batches that are sampled at the same time want lists that lie near each other on the disk, which one request reads. So the threads are
-kept in step: all draw a hop, and one reads for all.
+In: positions of neighbours, from any number of threads. Out: the neighbours. Invariants: each thread gets what it would read alone; an
+error of a joint read is raised in all threads that took part; no thread waits long for one that does not come.
+Why: batches that are sampled at the same time need lists that are near each other on the disk, and one request reads such lists. So the
+threads stay in step: all draw a hop, and one reads for all.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from penstock.threads import Guard
 MOST_AT_ONCE = 1 << 20
 """Most positions of a joint read."""
 _BYTES_PER_POSITION = 80
-"""Memory of a read for each position, at most: its request in the plan, the neighbour, and where that goes."""
+"""Most memory of a read per position: its request in the plan, the neighbour, and the place of the neighbour."""
 _FORKED = Guard()
-"""In a forked child, one thread makes the state anew."""
+"""In a forked child, lets one thread make a new state."""
 LINGER_S = 0.05, 0.2
-"""How long a read waits for the threads that took part in the one before it, least and most: as long as that one took. They draw the next
-hop meanwhile, or begin the next batch."""
+"""Least and most time that a read waits for the threads that took part in the read before. In between, it waits as long as that read took.
+Meanwhile these threads draw the next hop or begin the next batch."""
 _IN_VAIN_S = 0.001
-"""What the least wait shrinks to where they do not come: with many edge types, each read by itself, threads are at different ones."""
+"""If the threads do not come in time, the least wait shrinks, down to this. With many edge types, each read by itself, threads are at
+different types."""
 
 
 @dataclass(eq=False, slots=True)
 class _Wish:
-    """What a thread waits for: the neighbour at positions[i] goes to element places[i] of `out`, uint8."""
+    """What a thread waits for: the neighbour at positions[i] in element places[i] of `out`, uint8."""
 
     positions: np.ndarray
     out: np.ndarray
@@ -48,15 +49,15 @@ class _Wish:
 
 
 def joint_bytes(num_threads: int, num_positions: int) -> int:
-    """Memory that reads of `num_positions` by each thread take. What one thread asks for is read at once, however much it is."""
+    """Bytes that joint reads take if each thread asks for `num_positions`. The positions of one thread are always read at once."""
     return _BYTES_PER_POSITION * max(num_positions, min(num_threads * num_positions, MOST_AT_ONCE))
 
 
 class JointReads:
-    """A tier whose rows are single elements, asked by many threads; one of them reads for all that wait.
+    """Reads from a tier whose rows are single elements, for many threads: one thread reads for all that wait.
 
     Args:
-        tier: where the elements are; one field.
+        tier: has the elements; one field.
     """
 
     def __init__(self, tier: Tier) -> None:
@@ -68,15 +69,15 @@ class JointReads:
         self._changed = threading.Condition(self._lock)
         self._linger_s = self._least_s = LINGER_S[0]
         self._wishes: list[_Wish] = []
-        self._reader: _Wish | None = None  # of the thread that reads for all, and
-        self._taken: list[_Wish] = []  # those that it reads for
+        self._reader: _Wish | None = None  # wish of the thread that reads for all
+        self._taken: list[_Wish] = []  # wishes that it reads, its own included
         self._expected: set[int] = set()
-        self._pid = os.getpid()  # last: whoever finds it finds the rest
+        self._pid = os.getpid()  # last: a thread that sees this pid sees all other attributes
 
     def read(self, positions: np.ndarray, out: np.ndarray, places: np.ndarray) -> int:
-        """Read int64[n] `positions` to elements int64[n] `places` of uint8 `out`; returns bytes. BudgetError where the container around
-        this process has no room for that many."""
-        if self._pid != os.getpid():  # in a forked child nobody ends the reads of the parent's threads
+        """Read int64[n] `positions` to the elements int64[n] `places` of uint8 `out`. Returns bytes. Raises TierError, or BudgetError if
+        the read does not fit into the memory limit of this process's container."""
+        if self._pid != os.getpid():  # in a forked child no thread ends the reads of the parent's threads
             with _FORKED.lock:
                 if self._pid != os.getpid():
                     self._begin()
@@ -92,11 +93,11 @@ class JointReads:
             self._leave(wish)
             raise
         if wish.error is not None:
-            raise copy.copy(wish.error) from wish.error  # each says of its own where it happened
+            raise copy.copy(wish.error) from wish.error  # each thread raises a copy, with a traceback of its own
         return wish.num_bytes
 
     def _join(self, wish: _Wish) -> list[_Wish]:
-        """Wait until another thread has fulfilled the wish, or return the wishes that this thread is to fulfil."""
+        """Wait until another thread has fulfilled the wish, and return []; or return the wishes that this thread must fulfil."""
         with self._lock:
             self._wishes.append(wish)
             self._changed.notify_all()
@@ -117,7 +118,8 @@ class JointReads:
             return taken
 
     def _leave(self, wish: _Wish) -> None:
-        """Withdraw a wish: nobody waits for its thread or writes to its memory; threads that it was to read for ask again."""
+        """Withdraw a wish. No thread waits for its thread or writes to its memory any more; wishes that its thread should have fulfilled
+        are open again."""
         with self._lock:
             wish.is_over = True
             self._wishes = [each for each in self._wishes if each is not wish]

@@ -1,8 +1,8 @@
-"""Layer-wise sampling: a number of nodes for all lists of a hop together, not for each list.
+"""Layer-wise sampling: a hop adds a fixed number of nodes for all its lists together, not for each list.
 
-In: the nodes of a hop, their lists, and the nodes that the batch has. Out: new nodes, at most so many, and every edge into the hop from a
-node of the batch. Invariant: new nodes come by successive sampling without replacement, in proportion to their edges into the hop; which
-they are follows from seed, epoch, batch, hop and edge type alone.
+In: the frontier, its lists, and the nodes of the batch. Out: at most `fanout` new nodes, and every edge into the frontier from a node of
+the batch. Invariant: new nodes are chosen by successive sampling without replacement, in proportion to their edges into the frontier. The
+choice is a pure function of (graph, frontier, nodes of the batch, fanout, seed, epoch, batch, hop, edge type).
 Source: LADIES, Zou et al., NeurIPS 2019; FastGCN, Chen et al., ICLR 2018; PaGraph 5.1. See `docs/design/layer_wise.md`.
 """
 
@@ -17,27 +17,33 @@ from penstock.sample.workspace import LayerScratch
 
 
 def check_layer_wise(graph: Graph, *, replace: bool, disjoint: bool, shared_draws: int) -> None:
-    """Refuse what does not go with a number of nodes for all lists together."""
+    """Raise UsageError or NotSupportedError for options that layer-wise sampling excludes."""
     name = argument("layer_wise")
     if replace:
         raise UsageError(f"{name} takes each node once at the most: leave out replace=True")
     if shared_draws:
         raise UsageError(f"{name} draws nodes for all lists together, and {argument('shared_draws')} for each: leave out one of them")
     if disjoint or any(csc.timed is not None for csc in graph.adjacency.values()):
-        raise UsageError(f"{name} takes nodes for all trees together, and disjoint ones (of times too) share none: leave out one of them")
+        raise UsageError(
+            f"{name} chooses nodes for all lists together, and disjoint trees (also those of sampling by time) share none: "
+            "leave out one of them"
+        )
     if any(csc.sums is not None for csc in graph.adjacency.values()):
-        raise NotSupportedError(f"{name} counts edges, and these are drawn by weight: leave out one of them")
+        raise NotSupportedError(f"{name} chooses nodes by their numbers of edges, not by weight: leave out one of them")
 
 
 def choose(layer: LayerScratch, indptr: np.ndarray, frontier: np.ndarray, fanout: int, place: tuple, longest: int, num_known: int) -> int:
-    """Choose among the candidates of a hop.
+    """Choose among the candidates of a hop. Afterwards `layer.ids` holds the nodes of the batch and the chosen candidates.
 
     Args:
-        layer: ids and sources, see there; the first `num_known` ids are nodes of the batch. They are what is kept afterwards.
-        place: key, batch, hop and number of the edge type.
-        longest: list.
+        layer: ids and sources, see `LayerScratch`; the first `num_known` ids are nodes of the batch.
+        indptr: int64[num_dst + 1].
+        frontier: int64[n], the nodes of the hop.
+        fanout: number of candidates to choose.
+        place: (key, batch, hop, number of the edge type).
+        longest: length of the longest list of the frontier.
     Returns:
-        Number of edges that are taken; all, where there are no more candidates than `fanout`.
+        Number of edges that are taken: all if there are at most `fanout` candidates.
     """
     ids, sources, num_candidates = layer.ids, layer.sources, layer.ids.size - num_known
     if num_candidates <= fanout:

@@ -1,8 +1,8 @@
-"""Neighbour lists that are not read from one array: from a tier, or, for chosen nodes, from a cache in memory above the tier.
+"""Neighbour lists read from a tier, or from a neighbour cache in memory above a tier, instead of from one array.
 
 In: expanded nodes and the positions drawn for them. Out: the neighbours at these positions. Invariant: the same neighbours as from the
-plain array, in another time. `indptr` is always in memory, so drawing needs none of this.
-Source: direct addressing, Ginex 3.2; the prefix, DUCATI (membership is one comparison, at the price of a permutation of the nodes).
+plain array; only the time differs. `indptr` is always in memory, so drawing positions needs no list.
+Source: layout direct, Ginex 3.2; layout prefix, DUCATI (a hit is one comparison, at the price of a permutation of the nodes).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.store.tiers import DiskTier, Tier
 from penstock.store.tiers.tier import Totals
 
 _BLOCK = 1 << 16
-"""Nodes per piece, where temporary arrays would otherwise be as long as the graph."""
+"""Nodes handled at a time; temporary arrays would otherwise have an element per node of the graph."""
 _PIECE = 1 << 18
 """Neighbours read at a time while a cache is filled."""
 
@@ -32,9 +32,9 @@ class ListStats(Totals):
     """Counts of the reads of neighbour lists from one place.
 
     Attributes:
-        num_reads: reads, of many lists each.
-        num_lists: lists of which anything was read.
-        num_edges, num_bytes: neighbours read.
+        num_reads: reads; each covers many lists.
+        num_lists: lists from which at least one neighbour was read.
+        num_edges, num_bytes: neighbours read, and their bytes.
         seconds: time that callers spent.
     """
 
@@ -59,12 +59,12 @@ class Lists(Protocol):
 
     @property
     def resident_bytes(self) -> int:
-        """Memory of the lists that are kept, with the table that finds them."""
+        """Bytes of the kept lists and of the table that finds them."""
         ...
 
     @property
     def stats(self) -> dict[str, ListStats]:
-        """Name of a place -> what it was asked for, from the fastest down."""
+        """Name of a place -> counts of its reads; fastest place first."""
         ...
 
     def read(self, nodes: np.ndarray, row_ptr: np.ndarray, positions: np.ndarray, neighbors: np.ndarray) -> None:
@@ -72,16 +72,16 @@ class Lists(Protocol):
 
         Args:
             nodes: int64[n], the expanded nodes.
-            row_ptr: int64[n + 1]; the positions of nodes[i] are row_ptr[i] - row_ptr[0] to row_ptr[i + 1] - row_ptr[0].
+            row_ptr: int64[n + 1]; the positions of nodes[i] are `positions[row_ptr[i] - row_ptr[0] : row_ptr[i + 1] - row_ptr[0]]`.
             positions: int64[m], in the whole adjacency.
-            neighbors: indices.dtype[m], the result.
+            neighbors: indices.dtype[m], receives the neighbours.
         """
         ...
 
 
 class TierLists:
-    """Lists read from a tier whose rows are the elements of `indices`. From a disk, one read serves all threads that wait (`JointReads`).
-    Of a partition, lists of the process's own part (`RemoteTier.is_own`) are counted separately."""
+    """Lists read from a tier whose rows are the elements of `indices`. On a disk, one read serves all waiting threads (`JointReads`). With
+    a partition, lists of the process's own part (`RemoteTier.is_own`) are counted separately."""
 
     resident_bytes = 0
 
@@ -92,7 +92,7 @@ class TierLists:
 
     @property
     def stats(self) -> dict[str, ListStats]:
-        """What the tier was asked for."""
+        """Counts of the tier's reads."""
         return self._counted
 
     def read(self, nodes: np.ndarray, row_ptr: np.ndarray, positions: np.ndarray, neighbors: np.ndarray) -> None:
@@ -100,14 +100,15 @@ class TierLists:
         self.read_at(positions, neighbors, np.arange(positions.size), _begins(row_ptr))
 
     def read_at(self, positions: np.ndarray, neighbors: np.ndarray, places: np.ndarray, begins: np.ndarray) -> None:
-        """Read the neighbour at positions[i] to neighbors[places[i]]; the positions of each list follow each other, from `begins` on."""
+        """Read the neighbour at positions[i] to neighbors[places[i]]. Positions of one list are adjacent; those of list j begin at
+        begins[j]."""
         started = time.perf_counter()
         out = neighbors.view(np.uint8)
         num_bytes = self.tier.submit(positions, [out], places).wait() if self._joint is None else self._joint.read(positions, out, places)
         self._count(positions, begins, num_bytes, time.perf_counter() - started)
 
     def _count(self, positions: np.ndarray, begins: np.ndarray, num_bytes: int, seconds: float) -> None:
-        """Count a read. Own lists are copied while other processes answer, so the time counts for those, where there are any."""
+        """Count a read. Own lists are copied while other processes answer, so the time counts for the others if there are any."""
         *own, others = self._counted.values()
         num_lists, num_edges = begins.size, positions.size
         if self._is_own is not None:
@@ -121,7 +122,7 @@ class TierLists:
 
 
 class _KeptLists(ABC):
-    """What both layouts share: the lists of chosen nodes in one array, and the tier that has all of them."""
+    """What both layouts share: one array with the lists of chosen nodes, and the tier with all lists."""
 
     def __init__(self, csc: CSC, chosen: np.ndarray, slow: Tier) -> None:
         self._indptr, self._slow, self._hits = csc.indptr, TierLists(slow), ListStats()
@@ -129,7 +130,7 @@ class _KeptLists(ABC):
 
     @property
     def stats(self) -> dict[str, ListStats]:
-        """Hits, and reads of the tier beneath, which include the filling of the cache."""
+        """Hits, and reads of the tier beneath; the latter include the filling of the cache."""
         return {"cache": self._hits, **self._slow.stats}
 
     def read(self, nodes: np.ndarray, row_ptr: np.ndarray, positions: np.ndarray, neighbors: np.ndarray) -> None:
@@ -146,7 +147,7 @@ class _KeptLists(ABC):
 
     @abstractmethod
     def _read_kept(self, nodes: np.ndarray, row_ptr: np.ndarray, positions: np.ndarray, neighbors: np.ndarray, missed: np.ndarray) -> int:
-        """Read the kept lists, and write the indices of all other positions to `missed`. Returns how many those are."""
+        """Read the neighbours of kept lists. Writes the indices of all other positions to `missed`, and returns the number of these."""
 
 
 class DirectLists(_KeptLists):
@@ -155,8 +156,8 @@ class DirectLists(_KeptLists):
     Args:
         csc: the whole adjacency.
         chosen: int32 or int64 ids of the nodes whose lists are kept.
-        slow: where all lists are, rows are the elements of `indices`; read once for the chosen.
-    Cost: 4 bytes per node (8 from 2**31 kept edges on) and the lists.
+        slow: the tier with all lists; its rows are the elements of `indices`. Each chosen list is read once.
+    Cost: memory: 4 bytes per node (8 from 2**31 kept edges on), and the lists.
     """
 
     def __init__(self, csc: CSC, chosen: np.ndarray, slow: Tier) -> None:
@@ -171,7 +172,7 @@ class DirectLists(_KeptLists):
 
     @property
     def resident_bytes(self) -> int:
-        """Table and lists."""
+        """Bytes of the table and the lists."""
         return self._starts.nbytes + self._cached.nbytes
 
     def _read_kept(self, nodes: np.ndarray, row_ptr: np.ndarray, positions: np.ndarray, neighbors: np.ndarray, missed: np.ndarray) -> int:
@@ -183,9 +184,9 @@ class PrefixLists(_KeptLists):
 
     Args:
         csc: the whole adjacency.
-        chosen: int32 or int64 ids of the nodes whose lists are kept, best first; the others follow in the order of their ids.
-        slow: where all lists are, rows are the elements of `indices`; read once for the chosen.
-    Cost: 4 bytes per node, 8 per kept node, and the lists.
+        chosen: int32 or int64 ids of the nodes whose lists are kept, best first. All other nodes get the next ranks, in the order of ids.
+        slow: the tier with all lists; its rows are the elements of `indices`. Each chosen list is read once.
+    Cost: memory: 4 bytes per node (8 from 2**31 nodes on), 8 per kept node, and the lists.
     """
 
     def __init__(self, csc: CSC, chosen: np.ndarray, slow: Tier) -> None:
@@ -206,12 +207,12 @@ class PrefixLists(_KeptLists):
 
     @property
     def resident_bytes(self) -> int:
-        """Permutation, where each kept list begins, and lists."""
+        """Bytes of the ranks, the offsets of kept lists, and the lists."""
         return sum(array.nbytes for array in self.arrays)
 
     @property
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Ranks, where each kept list begins, and the lists; see `penstock.kernels.cached_lists.reference.read_prefix`."""
+        """Ranks of all nodes, offsets of kept lists, and the lists; see `penstock.kernels.cached_lists.reference.read_prefix`."""
         return self._ranks, self._ends, self._cached
 
     def _read_kept(self, nodes: np.ndarray, row_ptr: np.ndarray, positions: np.ndarray, neighbors: np.ndarray, missed: np.ndarray) -> int:
@@ -219,11 +220,11 @@ class PrefixLists(_KeptLists):
 
 
 LAYOUTS = {"direct": DirectLists, "prefix": PrefixLists}
-"""How kept lists are found."""
+"""Name of a layout -> its class."""
 
 
 def with_lists(graph: Graph, lists: Mapping[EdgeType, Lists | None]) -> Graph:
-    """The same graph, with the neighbours of some edge types read elsewhere; None: from the plain array."""
+    """The same graph; neighbours of the edge types in `lists` are read from there, or from `indices` where the value is None."""
     adjacency = {e: replace(csc, lists=lists.get(e, csc.lists)) for e, csc in graph.adjacency.items()}
     return replace(graph, adjacency=adjacency)
 
@@ -233,8 +234,8 @@ def _blocks(nodes: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _load_lists(csc: CSC, nodes: np.ndarray, slow: TierLists, cached: np.ndarray, begins: np.ndarray) -> None:
-    """Read the list of nodes[i] to cached[begins[i]:]. Nodes ascend, so that a disk is read in the order of its file. A list that is longer
-    than a piece is read in several, and counted in each."""
+    """Read the list of nodes[i] to cached[begins[i]:]. Nodes ascend, so a disk is read in the order of its file. A list longer than a piece
+    takes several reads, and is counted in each."""
     starts, degrees = csc.indptr[nodes], csc.degrees(nodes)
     ends = np.cumsum(degrees)
     for first in range(0, int(ends[-1]), _PIECE):
@@ -245,11 +246,11 @@ def _load_lists(csc: CSC, nodes: np.ndarray, slow: TierLists, cached: np.ndarray
 
 
 def _begins(row_ptr: np.ndarray) -> np.ndarray:
-    """Where the positions of each list begin, without lists of which nothing is read."""
+    """int64: where the positions of each list begin; lists without positions are left out."""
     return row_ptr[:-1][row_ptr[1:] > row_ptr[:-1]] - row_ptr[0]
 
 
 def _missed_begins(begins: np.ndarray, missed: np.ndarray) -> np.ndarray:
-    """Where the same lists begin among `missed`, those of them that are there; a list is missed whole or not at all."""
+    """Where the missed lists begin among `missed`. A list is missed whole or not at all."""
     at = np.searchsorted(missed, begins)
     return at[missed[np.minimum(at, missed.size - 1)] == begins] if missed.size else at[:0]

@@ -1,7 +1,8 @@
 """Negative links: pairs of nodes that no edge joins, drawn for the links of a batch.
 
-In: candidates for either end, and the pairs that are not negatives. Out: pairs. Invariants: a pure function of (candidates, seed, epoch,
-batch, times of the links); no candidate is later than its link; a pair that an edge joins is drawn again.
+In: candidates for either end, and the pairs that are not negatives. Out: pairs. Invariants: the pairs are a pure function of (candidates,
+known links, links of the batch and their times, seed, epoch, batch); no end is later than its link; a pair that an edge joins is drawn
+again.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from penstock.store.budget import require_room
 from penstock.store.tiers import Elements
 
 ATTEMPTS = 64
-"""Most attempts to draw a pair that no edge joins. If fewer than half of all pairs are edges, all attempts fail for one pair in 2**64."""
+"""Most attempts to draw a pair that no edge joins. If fewer than half of all pairs are edges, all attempts fail for at most one pair in
+2**64."""
 
 LONGEST = 2048
-"""Longest list that is searched by reading all of it, which takes less than a microsecond."""
+"""Longest list that is searched element by element, which takes less than a microsecond."""
 
 _NO_IDS, _NO_SUMS = np.empty(0, np.int64), np.empty(0, np.float64)
 
@@ -35,7 +37,7 @@ class Adjacency(NamedTuple):
 
     Attributes:
         longest: longer lists are kept a second time, sorted: the sources of links into long_targets[i] (ascending) are
-            long_sources[long_ptr[i]:long_ptr[i + 1]].
+            long_sources[long_ptr[i]:long_ptr[i + 1]] (ascending).
     """
 
     indptr: np.ndarray
@@ -47,10 +49,10 @@ class Adjacency(NamedTuple):
 
 
 def make_adjacency(indptr: np.ndarray, indices: np.ndarray, longest: int = LONGEST) -> Adjacency:
-    """Prepare lists for looking up pairs. Cost: 4 bytes (8 from 2**31 nodes on) for each edge in a list of more than `longest`.
+    """Prepare lists for looking up pairs. Cost: 4 bytes (8 from 2**31 nodes on) for each edge in a list longer than `longest`.
 
     Raises:
-        BudgetError: that does not fit into the container around this process.
+        BudgetError: this does not fit into the memory limit of this process's container.
     """
     degrees = np.diff(indptr)
     targets = np.flatnonzero(degrees > longest)
@@ -67,7 +69,7 @@ NOTHING = make_adjacency(np.zeros(1, np.int64), np.empty(0, np.int32))._replace(
 
 
 def adjacency_of(sources: np.ndarray, targets: np.ndarray, num_sources: int, num_targets: int) -> Adjacency:
-    """Sort links by target. Cost: 4 bytes a link (8 from 2**31 nodes on), twice that for a moment, and 8 a target."""
+    """Sort links by target. Memory: 4 bytes a link (8 from 2**31 nodes on) and 8 a target; for a moment, twice as much a link."""
     degrees = np.zeros(num_targets + 1, np.int64)
     build_kernels.count_degrees(targets, degrees[1:])
     indptr, indices = np.cumsum(degrees, out=degrees), np.empty(sources.size, index_dtype(num_sources))
@@ -77,13 +79,13 @@ def adjacency_of(sources: np.ndarray, targets: np.ndarray, num_sources: int, num
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Nodes of one type that an end of a negative link may be.
+    """Nodes of one type that can be an end of a negative link.
 
     Attributes:
-        num_nodes: of the type.
+        num_nodes: number of nodes of the type.
         order: int64[num_nodes], the nodes by time, earliest first; empty without times.
         times: int64[num_nodes], their times in that order; empty without times.
-        sums: float64[num_nodes], running sums of their weights in that order; empty where all are equally likely.
+        sums: float64[num_nodes], running sums of their weights in that order; empty if all nodes are equally likely.
     """
 
     num_nodes: int
@@ -92,7 +94,7 @@ class Candidates:
     sums: np.ndarray
 
     def most(self, num_links: int, until: np.ndarray | None) -> np.ndarray:
-        """int64[num_links]: number of candidates in time for each link, the first ones in `order`."""
+        """int64[num_links]: number of candidates in time for each link; they are the first ones in `order`."""
         if until is None or not self.times.size:
             return np.full(num_links, self.num_nodes)
         return np.searchsorted(self.times, until, side="right")
@@ -102,8 +104,8 @@ def make_candidates(node_type: NodeType, num_nodes: int, weight: np.ndarray | No
     """Make the candidates of a node type.
 
     Args:
-        weight: float[num_nodes], 0 or more, in proportion to which each is drawn; None: all are equally likely.
-        times: int[num_nodes], the time of each, an array or elements that other processes have; None: without times.
+        weight: number[num_nodes], finite, 0 or more; a node is drawn with probability proportional to it. None: all are equally likely.
+        times: int[num_nodes], the time of each node, an array or `Elements` held by other processes; None: without times.
     Raises:
         UsageError: there are no nodes.
         InputError: weights are not valid.
@@ -113,7 +115,7 @@ def make_candidates(node_type: NodeType, num_nodes: int, weight: np.ndarray | No
     if not num_nodes:
         raise UsageError(f"there are no nodes of type '{node_type}' to draw negative links from")
     if num_nodes > 1 << 32:
-        raise NotSupportedError(f"negative links are drawn of at most 2**32 nodes, and '{node_type}' has {num_nodes:,}")
+        raise NotSupportedError(f"negative links are drawn from at most 2**32 nodes, and '{node_type}' has {num_nodes:,}")
     times = None if times is None else times[:]
     order = _NO_IDS if times is None else np.argsort(times, kind="stable")
     moments = _NO_IDS if times is None else times[order].astype(np.int64)
@@ -134,10 +136,10 @@ class Negatives:
     """How negative links are drawn.
 
     Attributes:
-        amount: of them, for each link.
-        sources, targets: who the ends may be. Without sources, a negative keeps the source of its link.
-        edges, given: links that are no negatives, of the graph, and of the loader where these are others; None: any pair may be drawn.
-        are_edges: of a partition in place of `edges`, (int64[n] sources, int64[n] targets) -> bool[n], whether they are edges.
+        amount: negatives for each link.
+        sources, targets: candidates for the ends. Without sources, a negative keeps the source of its link.
+        edges, given: links that are not negatives: the edges of the graph, and the loader's links if they are others. None: not looked up.
+        are_edges: replaces `edges` in a partition: (int64[n] sources, int64[n] targets) -> bool[n], whether each pair is an edge.
     """
 
     amount: float
@@ -149,22 +151,23 @@ class Negatives:
 
     @property
     def are_exact(self) -> bool:
-        """Whether pairs are looked up."""
+        """Whether drawn pairs are looked up, so that edges are drawn again."""
         return any(known is not None for known in (self.edges, self.given, self.are_edges))
 
     def count(self, num_links: int) -> int:
-        """Negatives of so many links."""
+        """Number of negatives for `num_links` links, rounded up."""
         return math.ceil(num_links * self.amount)
 
     def draw(
         self, sources: np.ndarray, times: np.ndarray | None, *, seed: int, epoch: int, batch: int
     ) -> tuple[np.ndarray, np.ndarray, int]:
-        """Draw those of a batch. Number i belongs to link i modulo their number, and is no later than it.
+        """Draw the negatives of a batch. Negative i belongs to link i modulo n, and its ends are no later than this link.
 
         Args:
-            sources: int64[n], of the links. times: int64[n], theirs, or None.
+            sources: int64[n], sources of the links. times: int64[n], times of the links, or None.
         Returns:
-            (int64[count] sources, int64[count] targets, how many of them are positives all the same).
+            (int64[count] sources, int64[count] targets, number of pairs that are links although all attempts were used; 0 if no pairs are
+            looked up).
         """
         count = self.count(sources.size)
         links = np.arange(count) % sources.size
@@ -192,11 +195,12 @@ class Negatives:
         is_positive: np.ndarray,
         drawn: tuple[np.ndarray, np.ndarray],
     ) -> None:
-        """The same with other processes: all pairs that are left make their next attempt together, for which others are asked once."""
+        """The same with other processes: all pairs that are still links make their next attempt together, so that each attempt asks the
+        other processes once."""
         for attempt in range(ATTEMPTS):
             left = np.flatnonzero(is_positive)
             if not left.size:
                 return
             cpu.draw_negatives(*how, attempt, attempt + 1, is_positive, *drawn)
-            asked = left[is_positive[left] == 0]  # the others are among those given
+            asked = left[is_positive[left] == 0]  # the other pairs are links of the loader
             is_positive[asked] = are_edges(drawn[0][asked], drawn[1][asked])

@@ -1,9 +1,11 @@
-"""k-hop neighbour sampling over typed graphs, on the CPU kernels. Same result as `penstock.sample.reference`, byte for byte.
+"""k-hop neighbour sampling over typed graphs, by CPU kernels. Same result as `penstock.sample.reference`, byte for byte.
 
 In: seeds and their place (seed, epoch, batch). Out: a `Sample`. Invariant: the sample is a pure function of (graph, seeds, fanouts,
-seed, epoch, batch); a workspace holds scratch memory only and can be any. One workspace per thread; kernels run without the GIL.
+seed, epoch, batch). A workspace holds only scratch memory, so any workspace gives the same sample. Each thread has its own; kernels run
+without the GIL.
 
-The rule is PyG's: at every hop each node first seen at the hop before is expanded once, over every edge type that ends in its type.
+The rule is PyG's: a hop expands each node of its frontier (the nodes first seen in the hop before) once, over every edge type that ends in
+the node's type.
 """
 
 from __future__ import annotations
@@ -30,22 +32,24 @@ from penstock.sample.workspace import Growing, Workspace
 
 
 class NeighborSampler:
-    """k-hop neighbour sampling, in one of these ways: uniform; by weight, over the edge types that have weights
-    (`penstock.sample.weights`); among the edges that are not later than the seed (`penstock.sample.times`); with random numbers that lists
-    share (`penstock.sample.shared`); a number of nodes for all lists of a hop together (`penstock.sample.layer_wise`); by random walks
-    (`penstock.sample.walks`).
+    """k-hop neighbour sampling, in one of these ways: uniform; by weight, for edge types with weights (`penstock.sample.weights`); by time,
+    among the edges that are not later than the seed (`penstock.sample.times`); with shared draws (`penstock.sample.shared`); layer-wise, a
+    number of nodes for all lists of a hop together (`penstock.sample.layer_wise`); by random walks (`penstock.sample.walks`).
 
     Args:
-        graph: what to sample from.
-        num_neighbors: fanouts per hop, element 0 next to the seeds, -1 = all; one list for all edge types or one per edge type.
+        graph: the graph to sample from.
+        num_neighbors: fanout of each hop, element 0 next to the seeds, -1 = all; one list for all edge types, or one per edge type.
         replace: draw with replacement.
-        disjoint: every seed gets a tree of its own; nodes are shared within a tree only. Where edges have times it is so in any case.
-        induced: return all edges among the sampled nodes in place of the sampled edges.
-        takes_last: where edges have times, take the latest of those in time instead of drawing among them.
-        shared_draws: number of batches in a row whose lists share the random numbers of a hop; 0: each list draws for itself.
+        disjoint: every seed gets its own tree; nodes are shared only within a tree. Always so where edges have times.
+        induced: return all edges among the sampled nodes, not only the sampled edges.
+        takes_last: where edges have times, take the latest edges in time instead of drawing among them.
+        shared_draws: number of consecutive batches whose lists share the random numbers of a hop; 0: each list has its own.
         walks: neighbours are the nodes that these walks visit most; None: neighbours are drawn from lists.
         layer_wise: `num_neighbors` counts the new nodes of a hop per edge type, not the neighbours of each list.
         seed: of all randomness, in [0, 2**64).
+    Raises:
+        UsageError: a value that is not allowed, or two ways that exclude each other.
+        NotSupportedError: two ways that are not supported together.
     """
 
     def __init__(
@@ -88,18 +92,18 @@ class NeighborSampler:
         self.seed = seed
 
     def over(self, graph: Graph) -> NeighborSampler:
-        """The same sampler over the same graph, read from another place: see `penstock.sample.lists`."""
+        """The same sampler; `graph` is the same graph, read from another place (see `penstock.sample.lists`)."""
         moved = copy.copy(self)
         moved.graph = graph
         return moved
 
     @property
     def sampled(self) -> Graph:
-        """The graph whose edge types and edges samples have; that of walks has one edge type, whose edges are in no list."""
+        """The graph that defines the edge types of a sample. For walks it has one edge type, whose edges are in no list."""
         return self.graph if self.walks is None else sampled_graph(self.graph, self.walks)
 
     def workspace(self) -> Workspace:
-        """Make the scratch memory of one more thread."""
+        """Make scratch memory for one more thread."""
         return Workspace(self.graph, disjoint=self.disjoint)
 
     def sample(
@@ -115,16 +119,18 @@ class NeighborSampler:
         """Sample the neighbourhood of one batch.
 
         Args:
-            seeds: node type -> int64[n] global ids; repetitions are kept and each is expanded. Trees are numbered in the order of types.
-            epoch, batch: place in the run, part of the random counter.
+            seeds: node type -> int64[n] global ids. A repeated seed is kept and expanded each time. Disjoint trees are numbered in the
+                order of the types here.
+            epoch, batch: place in the run. The epoch goes into the random key, the batch index into the counter.
             workspace: of this thread.
-            times: node type -> int64[n], the time of each seed: no edge of its tree is later. Needed where edges have times.
-            allocate: gives the arrays of the result.
+            times: node type -> int64[n], the time of each seed; no edge of its tree is later. Required where edges have times.
+            allocate: allocates the arrays of the result.
         Returns:
-            See `Sample`: nodes of each type in first-seen order, seeds first, and the sampled edges by batch positions; int64.
+            A `Sample`: nodes of each type in the order in which they are seen, seeds first; sampled edges by batch positions. All int64.
         Raises:
-            NodeIdError: a seed is no node of its type.
-            UsageError: an unknown node type; a batch number of 2**32 or more; disjoint trees of more than 2**20 seeds; times are missing.
+            NodeIdError: a seed is not a node of its type.
+            UsageError: an unknown node type; a batch index of 2**32 or more; disjoint trees of more than 2**20 seeds; missing times.
+            CorruptStoreError: a damaged list. NotSupportedError: a list longer than draws reach.
         """
         self.check(seeds, batch, times)
         moments = None if times is None else np.concatenate([times[t] for t in seeds])
@@ -136,11 +142,11 @@ class NeighborSampler:
                 run.expand(hop)
             return run.finish()
         finally:
-            for node_type, table in workspace.tables.items():  # where a list could not be read, candidates are there too
+            for node_type, table in workspace.tables.items():  # if a list could not be read, a table holds candidates too
                 table.finish(max(run.nodes[node_type].size, workspace.layer.ids.size))
 
     def check(self, seeds: Mapping[NodeType, np.ndarray], batch: int, times: Mapping[NodeType, np.ndarray] | None = None) -> None:
-        """Check the arguments of `sample`, and raise as it does."""
+        """Check the arguments of `sample`. Raises the same errors for them."""
         if batch >= rng.MAX_BATCHES:
             raise UsageError(f"batch index {batch} is beyond {rng.MAX_BATCHES - 1}")
         if self.disjoint and (num_seeds := sum(ids.size for ids in seeds.values())) > rng.MAX_COPIES:
@@ -152,7 +158,8 @@ class NeighborSampler:
 
 
 def check_ids(graph: Graph, node_type: NodeType, ids: np.ndarray, *, are_looked_up: bool = False) -> None:
-    """Raise unless all seeds are nodes of their type; `are_looked_up`: they come from the user's ids, where -1 means an unknown one."""
+    """Raise NodeIdError unless all int64[n] `ids` are nodes of the type, UsageError if there is no such type. `are_looked_up`: ids were
+    looked up from the user's ids; -1 means that one is unknown."""
     if node_type not in graph.num_nodes:
         raise UsageError(f"'{node_type}' is not a node type; the node types are {graph.node_types}")
     num_nodes = graph.num_nodes[node_type]
@@ -161,7 +168,7 @@ def check_ids(graph: Graph, node_type: NodeType, ids: np.ndarray, *, are_looked_
         raise NodeIdError(
             f"{bad.size} of {ids.size} seeds lie outside [0, {num_nodes}), the ids of node type '{node_type}'; first is "
             f"seeds[{bad[0]}] = {ids[bad[0]]}"
-            + ("; -1 is what store.find gives for ids that are not there" if are_looked_up and ids[bad[0]] == -1 else "")
+            + ("; -1 is what store.find returns for unknown ids" if are_looked_up and ids[bad[0]] == -1 else "")
         )
 
 
@@ -188,7 +195,7 @@ class _Run:
         self.nodes_per_hop = {t: [known.size] for t, known in self.nodes.items()}
 
     def _add_seeds(self, seed_type: NodeType, seeds: np.ndarray, first_tree: int) -> np.ndarray | None:
-        """Put the seeds first. Returns how often each came before, for the random counter; None if none came twice."""
+        """Put the seeds first. Returns the copy number of each seed (how often it came before), or None if all are distinct."""
         nodes = self.nodes[seed_type]
         keys = np.ascontiguousarray(seeds, dtype=np.int64)
         if self.sampler.disjoint:
@@ -198,7 +205,7 @@ class _Run:
         return edge_kernels.count_repetitions(keys) if repeated else None
 
     def expand(self, hop: int) -> None:
-        """Take one hop, over every edge type."""
+        """Expand the frontier of a hop over every edge type."""
         end = {t: known.size for t, known in self.nodes.items()}
         for number, (edge_type, csc) in enumerate(self.sampler.sampled.adjacency.items()):
             dst = edge_type[2]
@@ -235,7 +242,7 @@ class _Run:
         self.edges_per_hop[edge_type].append(count)
 
     def _draw(self, edge_type: EdgeType, csc: CSC, frontier, fanout: int, place, offsets, make_room) -> tuple[np.ndarray, int]:
-        """Draw neighbours of a frontier. Returns (scratch with their ids, how many); fills row offsets and positions."""
+        """Draw neighbours of a frontier. Returns (scratch with their ids, their number); fills row offsets and positions."""
         sampler, num_src, (hop, number, copies) = self.sampler, self.graph.num_nodes[edge_type[0]], place
         if sampler.walks is not None:
             where = self.key, self.batch, hop
@@ -255,7 +262,7 @@ class _Run:
         return neighbors, positions.size
 
     def _draw_shared(self, edge_type: EdgeType, csc: CSC, frontier, fanout: int, hop: int, offsets, make_room) -> tuple[np.ndarray, int]:
-        """The same by shared numbers. Lists are read whole, some at a time where they are not in `indices`."""
+        """The same with shared draws. Reads whole lists; where they are not in `indices`, some lists at a time."""
         num_src, source = self.graph.num_nodes[edge_type[0]], self.graph.first_from(edge_type[0])
         count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, frontier, fanout, False)
         check_counts(edge_type, csc, frontier, fanout, count, longest, shared.MAX_DEGREE)
@@ -279,8 +286,8 @@ class _Run:
         return neighbors, count
 
     def _take_together(self, edge_type: EdgeType, csc: CSC, frontier, fanout: int, place: tuple, offsets) -> int:
-        """Take `fanout` new nodes for all lists of a hop together; the lists are read whole, some at a time. Returns the number of edges;
-        fills row offsets, rows and positions."""
+        """Layer-wise: take `fanout` new nodes for all lists of a hop together. Reads whole lists, some at a time. Returns the number of
+        edges; fills row offsets, rows and positions."""
         rows, positions, nodes = self.rows[edge_type], self.positions[edge_type], self.nodes[edge_type[0]]
         count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, frontier, -1, False)
         check_counts(edge_type, csc, frontier, fanout, count, longest, rng.MAX_DEGREE)
@@ -295,14 +302,15 @@ class _Run:
         num_seen, taken = ids.size, choose(layer, csc.indptr, frontier, fanout, place, longest, known)
         if ids.size < num_seen:
             table.finish(num_seen)
-            table.add_seeds(ids.values, ids.values)  # those that are left, at their places
+            table.add_seeds(ids.values, ids.values)  # the nodes that are kept, at their positions
         layer_kernels.take(csc.indptr, frontier, layer.sources, offsets, rows.room(taken), positions.room(taken))
         nodes.room(ids.size - known)[: ids.size - known] = ids.values[known:]
         nodes.size = ids.size
         return taken
 
     def _read_whole(self, edge_type: EdgeType, csc: CSC, frontier, begins) -> np.ndarray:
-        """Read all neighbours of some nodes; those of frontier[i] lie from begins[i] on, as row offsets of a draw."""
+        """Read all neighbours of the frontier. `begins`: int64[n + 1] row offsets, as of a draw; the list of frontier[i] begins at
+        begins[i] - begins[0]."""
         neighbors, positions = (np.empty(begins[-1] - begins[0], dtype) for dtype in (csc.indices.dtype, np.int64))
         taken = draw.sample_neighbors(
             csc.indptr, csc.indices if csc.lists is None else None, self.graph.num_nodes[edge_type[0]], frontier, -1, False, self.key,
@@ -312,7 +320,7 @@ class _Run:
         return neighbors
 
     def _look_up(self, edge_type: EdgeType, csc: CSC, frontier, offsets, positions, neighbors, taken: int) -> None:
-        """Read the neighbours at the positions drawn, unless drawing has done so, and refuse those that are no nodes."""
+        """Read the neighbours at the drawn positions, unless the draw has read them. Raises CorruptStoreError if one is not a node."""
         num_src = self.graph.num_nodes[edge_type[0]]
         if csc.lists is not None and positions.size:
             csc.lists.read(frontier, offsets[: frontier.size + 1], positions, neighbors)
@@ -338,14 +346,14 @@ class _Run:
         return Sample(nodes, edges, self.nodes_per_hop, trees)
 
     def _with_columns(self, rows: Growing, row_ptr: np.ndarray) -> np.ndarray:
-        """Complete int64[2, num_edges]: the sources are there, the destinations follow from the row pointers."""
+        """Return int64[2, num_edges]: the sources in `rows`, and the destinations, which follow from the row pointers."""
         num_edges = rows.size
         edge_kernels.fill_columns(row_ptr, rows.room(num_edges))
         rows.size += num_edges
         return rows.finish().reshape(2, num_edges)
 
     def _induce(self, edge_type: EdgeType, csc: CSC) -> SampledEdges:
-        """All edges of one type among the sampled nodes: read all their lists, keep the sources that are in the batch."""
+        """All edges of one type among the sampled nodes: read the whole lists of these nodes, keep the sources that are in the batch."""
         nodes = self.nodes[edge_type[2]].values
         row_ptr, drawn = np.zeros(nodes.size + 1, np.int64), []
 
@@ -353,7 +361,7 @@ class _Run:
             drawn.append(np.empty(count, np.int64))
             return drawn[0]
 
-        whole = replace(csc, sums=None, guide=None, draws=None)  # edges of weight 0 are edges among the nodes too
+        whole = replace(csc, sums=None, guide=None, draws=None)  # an induced subgraph has its edges of weight 0, too
         neighbors, count = self._draw(edge_type, whole, nodes, -1, (0, 0, None), row_ptr, make_room)
         (positions,), sources = drawn, np.empty(count, np.int64)
         self.workspace.tables[edge_type[0]].lookup(neighbors, count, sources)

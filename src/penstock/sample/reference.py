@@ -1,7 +1,7 @@
-"""k-hop neighbour sampling, written to be read: the definition that the sampler is compared with, byte for byte.
+"""k-hop neighbour sampling, written to be read. This is the definition; tests compare the samplers with it, byte for byte.
 
-The rule is PyG's: at every hop each node first seen at the hop before is expanded once, over every edge type that ends in its type;
-new sources are appended in the order in which they are seen; edge types take their turns in the graph's order.
+The rule is PyG's. A hop expands each node of its frontier (the nodes first seen in the hop before) once, over every edge type that ends in
+the node's type. New sources are appended in the order in which they are seen. Edge types follow the graph's order.
 """
 
 from __future__ import annotations

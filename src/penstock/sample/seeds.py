@@ -1,7 +1,7 @@
-"""What batches begin from: sets of seeds. Here the set of nodes; the set of links is in `penstock.feed.links`.
+"""Sets of seeds, from which batches begin. This module has the set of nodes; the set of links is in `penstock.feed.links`.
 
-In: positions in a set, and (seed, epoch, batch). Out: node ids to sample from, and the attributes of a batch that are about its seeds.
-Invariant: a pure function of these.
+In: positions in a set, and (seed, epoch, batch). Out: node ids to sample from, and the attributes of a batch about its seeds. Invariant:
+the output is a pure function of the input.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class BatchSeeds:
 
     Attributes:
         nodes: node type -> int64[n], ids to sample from.
-        times: node type -> int64[n], the time of each: later edges are not sampled; None where samples are not by time.
-        metadata: PyG's sampler metadata, arrays and tensors: `input_id`, int64[number of seeds], and what else this kind of seeds has.
-        notes: name -> value of attributes that the batch has beyond PyG's.
-        left_out: edge type -> int64[2, n], ids of the ends of edges to take out of the sample.
+        times: node type -> int64[n], the time of each node; later edges are not sampled. None: sampling is not by time.
+        metadata: PyG's sampler metadata, arrays and tensors: first `input_id`, int64[num_seeds], then attributes of this kind of seeds.
+        notes: name -> value of batch attributes that PyG does not have.
+        left_out: edge type -> int64[2, n], ids of the end nodes of edges to take out of the sample.
     """
 
     nodes: dict[NodeType, np.ndarray]
@@ -56,31 +56,35 @@ class SeedSet(Protocol):
     def __len__(self) -> int: ...
 
     def at(self, positions: np.ndarray, *, seed: int, epoch: int, batch: int) -> BatchSeeds:
-        """The seeds of the batch of int64[n] `positions`; the other numbers select the random draws, of negatives."""
+        """The seeds at int64[n] `positions`, as those of a batch. `seed`, `epoch` and `batch` select random draws, such as negatives."""
         ...
 
     def nodes(self) -> tuple[NodeType, np.ndarray]:
-        """(node type, int64[len] ids): a node for each seed, for orders that look at the graph."""
+        """(node type, int64[len] ids): one node for each seed, for orders that depend on the graph."""
         ...
 
     def by_place(self, books: Mapping[NodeType, Book]) -> tuple[Any, Book]:
-        """(int[len] positions in the order in which a partition has those nodes, an array or what is indexed like one; its book)."""
+        """Sort the set by place in a partition, by the nodes of `nodes`.
+
+        Returns:
+            (int[len] positions in that order, an array or an object indexed like one; the book of the node type).
+        """
         ...
 
     def share(self, batch_size: int, num_nodes: Mapping[NodeType, int]) -> dict[NodeType, np.ndarray]:
-        """float64[num_nodes] of each of its types: the probability that a random batch begins from each node."""
+        """Node type of the seeds -> float64[num_nodes]: the probability that a random batch begins from each node."""
         ...
 
     def finish(self, sample: Sample | DeviceSample, seeds: BatchSeeds) -> None:
-        """Number the trees of a disjoint sample by seeds."""
+        """Number the trees of a disjoint sample by seed."""
         ...
 
     def mark(self, store_of: Callable[[NodeType | EdgeType], Any], seeds: BatchSeeds) -> None:
-        """Set PyG's attributes about the seeds in a batch; `store_of`: type -> the store that takes them."""
+        """Set PyG's attributes about the seeds in a batch; `store_of`: type -> the storage of the batch that takes them."""
         ...
 
     def describe(self, fingerprint: Callable[[Any], str]) -> dict[str, Any]:
-        """All that decides the seeds, for states."""
+        """All that decides the seeds, for a loader's state."""
         ...
 
 
@@ -92,8 +96,8 @@ class NodeSeeds:
         node_type: their type.
         ids: int64[n].
         input_ids: int64[n], the `input_id` of each in its batch; None: the position in the set.
-        times: int64[n], the time of each, where samples are by time; else None.
-        is_strict: edges of that very time are too late.
+        times: int64[n], the time of each; None: sampling is not by time.
+        is_strict: an edge with exactly the seed's time is too late.
     """
 
     node_type: NodeType
@@ -104,7 +108,7 @@ class NodeSeeds:
 
     @property
     def node_types(self) -> tuple[NodeType, ...]:
-        """Their type alone."""
+        """The one type."""
         return (self.node_type,)
 
     def __len__(self) -> int:
@@ -119,16 +123,16 @@ class NodeSeeds:
         return BatchSeeds({self.node_type: ids}, until, (input_id, times))
 
     def nodes(self) -> tuple[NodeType, np.ndarray]:
-        """All of them."""
+        """The type, and all ids."""
         return self.node_type, self.ids
 
     def by_place(self, books: Mapping[NodeType, Book]) -> tuple[np.ndarray, Book]:
-        """Positions as an array."""
+        """Positions sorted by place, as an array; and the book."""
         book = books[self.node_type]
         return book.sort(self.ids), book
 
     def share(self, batch_size: int, num_nodes: Mapping[NodeType, int]) -> dict[NodeType, np.ndarray]:
-        """The same probability for each seed, the share of the set that a batch is. Ids are distinct."""
+        """The same probability for each seed: batch size / number of seeds, at most 1. Ids are distinct."""
         found = np.zeros(num_nodes[self.node_type])
         found[self.ids] = min(1.0, batch_size / max(self.ids.size, 1))
         return {self.node_type: found}
@@ -137,19 +141,19 @@ class NodeSeeds:
         """Nothing to do: the sampler numbers trees by seed."""
 
     def mark(self, store_of: Callable[[NodeType | EdgeType], Any], seeds: BatchSeeds) -> None:
-        """`input_id`, `batch_size`, and `seed_time` where there is one."""
+        """Set `input_id`, `batch_size`, and `seed_time` if seeds have times."""
         store, (input_id, times) = store_of(self.node_type), seeds.metadata
         store.input_id, store.batch_size = input_id, input_id.numel()
         if times is not None:
             store.seed_time = times
 
     def describe(self, fingerprint: Callable[[Any], str]) -> dict[str, Any]:
-        """Their ids, `input_id`s and times."""
+        """Fingerprints of ids, `input_id`s and times, and the temporal rule."""
         told = {"input_nodes": f"{self.node_type} {self.ids.size} {fingerprint(self.ids)}"}
         told |= {} if self.input_ids is None else {"input_id": fingerprint(self.input_ids)}
         return told | ({} if self.times is None else {"input_time": fingerprint(self.times)}) | rule_of(self)
 
 
 def rule_of(seeds: Any) -> dict[str, str]:
-    """What `describe` says of the temporal rule: nothing of PyG's."""
+    """What `describe` says about the temporal rule: empty for PyG's rule, "<="."""
     return {"temporal_rule": "<"} if seeds.is_strict else {}

@@ -1,7 +1,7 @@
-"""Timestamps of edges: each neighbour list is put into the order of time once, so that what a sample may take of it is its beginning.
+"""Timestamps of edges. Each neighbour list is sorted by time once, so that the edges that a sample may take are a prefix of it.
 
-In: a graph, and a time for every edge, or every node, of some types. Out: the same graph, whose adjacency carries times in order.
-Invariant: the lists themselves stay as they are; samples have positions in them.
+In: a graph, and a time for every edge, or every node, of some types. Out: the same graph, with the times of each list in order.
+Invariant: `indices` does not change; positions of sampled edges refer to it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Timestamps:
     """The times of nodes or edges, by type. Edges of types without times are in time for every seed.
 
     Attributes:
-        of_nodes: node type -> int[num_nodes], an array, or elements that other processes have. An edge has its source's time.
+        of_nodes: node type -> int[num_nodes], an array, or `Elements` held by other processes. An edge has its source's time.
         of_edges: edge type -> int[num_edges], likewise.
-        name: what the user calls them, for messages.
-        by_position: times of edges are in CSC order; else by the user's numbers of the edges.
-        is_strict: an edge at the very time of a seed is too late for it.
+        name: the user's name of the field, for messages.
+        by_position: times of edges are in CSC order; else they are indexed by the user's numbers of the edges.
+        is_strict: an edge with exactly the seed's time is too late.
     """
 
     of_nodes: Mapping[NodeType, np.ndarray | Elements] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Timestamps:
     is_strict: bool = False
 
     def of_seeds(self, node_type: NodeType, seeds: np.ndarray) -> np.ndarray:
-        """int64[n]: the times of seeds, as nodes; UsageError where their type has none."""
+        """int64[n]: the time of each seed, that of its node. Raises UsageError if nodes of the type have no times."""
         if node_type not in self.of_nodes:
             raise UsageError(f"give input_time, the time of each seed: seeds are of type {node_type!r}, which has no {self.name!r}")
         return self.of_nodes[node_type][seeds].astype(np.int64)
@@ -65,11 +65,14 @@ def choose_times(
     source: str,
     stored_as: Mapping[str, str] | None = None,
 ) -> tuple[list[NodeType], dict[EdgeType, str]]:
-    """Return (node types that have a field of that name; edge type -> its field): one of the two is empty.
+    """Return (node types that have the field `name`; edge type -> name of its field). One of the two is empty.
 
-    `stored_as`: PyG's name of an edge field -> its name in a store. Where nodes have a field of the latter name, too, it means theirs.
+    Args:
+        nodes, edges: type -> names of its fields.
+        source: for messages.
+        stored_as: PyG's name of an edge field -> its name in a store. If nodes have a field of the store's name, too, the name means it.
     Raises:
-        MissingFieldError: neither nodes nor edges have it. UsageError: both have it.
+        MissingFieldError: neither nodes nor edges have the field. UsageError: both have it.
     """
     stored = stored_as or {}
     of_nodes = [node_type for node_type, fields in nodes.items() if name in fields]
@@ -85,7 +88,7 @@ def choose_times(
     if not of_nodes and not of_edges:
         there = sorted({field for fields in (*nodes.values(), *edges.values()) for field in fields if isinstance(field, str)})
         have = f"; they have {', '.join(there)}" if there else ""
-        raise MissingFieldError(f"{source}: neither nodes nor edges have a field {name!r} to say when they came{have}")
+        raise MissingFieldError(f"{source}: neither nodes nor edges have a field {name!r} with times{have}")
     return of_nodes, of_edges
 
 
@@ -98,13 +101,13 @@ def _warn_of_two(name: str, nodes: str, edges: str, pyg_name: str) -> None:
 
 
 def store_times(store: Store, name: str) -> Timestamps:
-    """Return the times of nodes or of edges that a store has under a name."""
+    """Return the times in a store's field `name`, of nodes or of edges. Raises as `choose_times`, and InputError for bfloat16."""
     of_nodes, of_edges = choose_times(
         {t: store.node_fields(t) for t in store.node_types}, {e: store.edge_fields(e) for e in store.edge_types}, name, str(store.path),
         PYG_NAMES,
     )  # fmt: skip
     specs = [*(store.node_fields(t)[name] for t in of_nodes), *(store.edge_fields(e)[stored] for e, stored in of_edges.items())]
-    if any(spec.dtype == "bfloat16" for spec in specs):  # whose bits would pass for whole numbers
+    if any(spec.dtype == "bfloat16" for spec in specs):  # its bits would be taken for whole numbers
         raise times_are_bfloat16(store.path, name)
     nodes, edges = {t: store.node_field(name, t) for t in of_nodes}, {e: store.edge_field(stored, e) for e, stored in of_edges.items()}
     return Timestamps(nodes, edges, name, by_position=True)
@@ -116,12 +119,13 @@ def times_are_bfloat16(source: object, name: str) -> InputError:
 
 
 def with_times(graph: Graph, times: Timestamps) -> Graph:
-    """Return the same graph, with the order of time of its lists.
+    """Return the same graph, with the times of its edges, sorted within each list.
 
-    Raises InputError for anything but one whole number per node or edge; BudgetError where it does not fit into the container around this
-    process.
-    Cost: two passes over the edges, three where lists are not in order; 4 bytes an edge where all times lie within 32 bits, else 8, and
-    4 (8 from 2**31 edges on) where an edge type's lists are not in order already.
+    Raises:
+        InputError: times are not one whole number per node or edge.
+        BudgetError: the result does not fit into the memory limit of this process's container.
+    Cost: two passes over the edges, three if lists are not in order. Memory: 4 bytes an edge if all times of an edge type fit in 32 bits,
+    else 8; for edge types whose lists are not in order, 4 more (8 from 2**31 edges on).
     """
     check_times(graph, times)
     graph.check_lists()
@@ -135,7 +139,7 @@ def with_times(graph: Graph, times: Timestamps) -> Graph:
 
 
 def check_times(graph: Graph, times: Timestamps) -> None:
-    """Raise InputError for anything but one whole number per node or edge."""
+    """Raise InputError unless times are one whole number per node or edge, of types that the graph has."""
     for key, values in (*times.of_nodes.items(), *times.of_edges.items()):
         label = times.name if key in (NODE, EDGE) else f"{times.name} of {key}"
         if key not in graph.num_nodes and key not in graph.adjacency:
@@ -146,44 +150,48 @@ def check_times(graph: Graph, times: Timestamps) -> None:
 
 
 def as_moments(values: np.ndarray, num_seeds: int, name: str = "input_time", owner: str = "input node") -> np.ndarray:
-    """Return int64[num_seeds], the time of each seed, or raise UsageError; `name`, `owner`: of the argument and of the seeds, for it."""
+    """Return `values` as int64[num_seeds], the time of each seed; raises UsageError unless they are one whole number per seed.
+
+    Args:
+        name, owner: what the message calls the argument and a seed.
+    """
     if fault := _fault(values, num_seeds, owner):
         raise UsageError(f"{name} {fault}")
     return values.astype(np.int64)
 
 
 def check_moments(moments: np.ndarray, times: Timestamps) -> np.ndarray:
-    """Return the times of seeds, or raise UsageError where nothing can be earlier than one of them, and must be."""
+    """Return int64[n] `moments`, the times of seeds. Raises UsageError if the rule is "<" and int64 has no time before one of them."""
     if times.is_strict and moments.size and moments.min() == np.iinfo(np.int64).min:
-        raise UsageError(f"temporal_rule='<': a seed's time is {moments.min()}, before which int64 has none: take a later one")
+        raise UsageError(f"temporal_rule='<': a seed's time is {moments.min()}, and int64 has no earlier time: take a later one")
     return moments
 
 
 def _fault(values: np.ndarray | Elements, count: int, owner: str) -> str:
-    """What is wrong with times; empty for nothing."""
+    """What is wrong with the times, for a message; "" if nothing is."""
     if values.shape != (count,) or values.dtype.kind not in "iu":
         hint = ": count seconds, or smaller units" if values.dtype.kind == "f" else ""
         return f"must be one whole number per {owner}, int [{count}]; got {values.dtype} {list(values.shape)}{hint}"
     if values.dtype == np.uint64 and values.size and int(values[:].max()) > np.iinfo(np.int64).max:
-        return f"goes up to {values[:].max()}, beyond int64: subtract where it begins"
+        return f"goes up to {values[:].max()}, beyond int64: subtract the earliest time"
     return ""
 
 
 def time_bytes(graph: Graph) -> int:
-    """Memory that the times of a graph take, with the order of its lists."""
+    """Bytes that the times of a graph take, with the order of its lists by time."""
     of_others = [csc.draws.resident_bytes for csc in graph.adjacency.values() if csc.timed is not None and csc.draws is not None]
     arrays = [array for csc in graph.adjacency.values() for array in (csc.times, csc.by_time) if array is not None]
     return sum(of_others) + sum(array.nbytes for array in arrays)
 
 
 def _narrowest(values: np.ndarray) -> np.dtype:
-    """int32 where it holds all of them, else int64."""
+    """int32 if it holds all values, else int64."""
     is_narrow = values.size == 0 or (_NARROW.min <= values.min() and values.max() <= _NARROW.max)
     return np.dtype(np.int32 if is_narrow else np.int64)
 
 
 def _in_order(edge_type: EdgeType, graph: Graph, times: Timestamps, given: Any, dtype: np.dtype) -> CSC:
-    """The lists of one edge type with their times, in order, and the order itself where that is not how they lie."""
+    """The lists of one edge type with their times, sorted within each list; also the order by time (`by_time`) if lists are not in it."""
     csc = graph.adjacency[edge_type]
     found = np.empty(csc.num_edges, dtype)
     for first in range(0, csc.num_edges, PIECE):
@@ -199,7 +207,7 @@ def _in_order(edge_type: EdgeType, graph: Graph, times: Timestamps, given: Any, 
 
 
 def _owners(edge_type: EdgeType, csc: CSC, graph: Graph, times: Timestamps, piece: slice) -> np.ndarray | slice:
-    """Which times are those of a piece of the edges: indices into the times given."""
+    """Indices of the times of a piece of the edges, in the array of times given by the user."""
     if edge_type in times.of_edges:
         return piece if times.by_position or csc.edge_ids is None else csc.edge_ids[piece]
     sources = csc.indices[piece]

@@ -1,7 +1,7 @@
-"""Weights of edges: made into integers once, before anything is drawn, so that draws are exact.
+"""Weights of edges. They are converted to integers once, before the first draw, so that draws are exact.
 
-In: a graph, and one number per edge of some edge types. Out: the same graph, whose adjacency carries running sums. Invariant: the
-integers follow from the weights alone (see `penstock.kernels.running_sums.reference`), so samples are the same on every machine.
+In: a graph, and one number per edge of some edge types. Out: the same graph, with running sums of weights. Invariant: the integers are a
+function of the weights alone (see `penstock.kernels.running_sums.reference`), so samples are the same on every machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.store.budget import require_room
 from penstock.store.format import BFLOAT16
 
 PYG_NAMES = {"edge_weight": "weight"}
-"""What PyG calls a field of a store."""
+"""PyG's name of a field -> its name in a store."""
 
 PIECE = 1 << 22
 """Edges whose weights are read at a time; a longer list is one piece."""
@@ -34,9 +34,9 @@ class Weights:
 
     Attributes:
         values: number[num_edges].
-        name: what the user calls them, for messages.
-        by_position: in CSC order; else by the user's numbers of the edges.
-        indptr: of the whole graph, where these are of a part of it, for messages.
+        name: the user's name of the field, for messages.
+        by_position: `values` is in CSC order; else it is indexed by the user's numbers of the edges.
+        indptr: int64[num_dst + 1] of the whole graph, where `values` belongs to a part of it; for messages.
     """
 
     values: np.ndarray
@@ -46,11 +46,13 @@ class Weights:
 
 
 def with_weights(graph: Graph, weights: Mapping[EdgeType, Weights]) -> Graph:
-    """Return the same graph, with the neighbours of some edge types drawn by weight.
+    """Return the same graph; samplers draw the neighbours of the edge types in `weights` by weight.
 
-    Raises InputError for anything but one finite number, 0 or more, per edge; BudgetError where the sums do not fit into the container
-    around this process.
-    Cost: two passes over the edges; 8.5 bytes an edge are kept, and 24 an edge of a piece while it runs.
+    Raises:
+        InputError: weights are not one finite number, 0 or more, per edge.
+        BudgetError: the sums do not fit into the memory limit of this process's container.
+        CorruptStoreError: a damaged list.
+    Cost: two passes over the edges. Memory: 8.5 bytes an edge, and 24 bytes per edge of a piece while it runs.
     """
     if weights:
         what = f"drawing by {next(iter(weights.values())).name}"
@@ -60,7 +62,7 @@ def with_weights(graph: Graph, weights: Mapping[EdgeType, Weights]) -> Graph:
 
 
 def weigh(edge_type: EdgeType, csc: CSC, weights: Weights) -> CSC:
-    """Return the lists of one edge type with their running sums, and the guide to them."""
+    """Return the lists of one edge type with running sums and the guide to these; raises as `with_weights`."""
     sums = sum_up(edge_type, csc, weights)
     guide = np.zeros((csc.num_edges >> STEP_BITS) + 1, dtype=np.uint32)
     cpu.guide(csc.indptr, sums, guide)
@@ -68,9 +70,9 @@ def weigh(edge_type: EdgeType, csc: CSC, weights: Weights) -> CSC:
 
 
 def choose_weights(fields: Mapping[EdgeType, Mapping[str, Any]], name: str, source: str) -> dict[EdgeType, Any]:
-    """Return edge type -> its field of that name, for those that have one; or raise MissingFieldError where none has.
+    """Return edge type -> its field `name`, for the edge types that have it. Raises MissingFieldError if none has.
 
-    PyG's name means the store's (`edge_weight` is `weight`) where there is no field of that very name.
+    If an edge type has no field with exactly this name, PyG's name means the store's: `edge_weight` means `weight`.
     """
     found = {}
     for edge_type, of_type in fields.items():
@@ -84,24 +86,24 @@ def choose_weights(fields: Mapping[EdgeType, Mapping[str, Any]], name: str, sour
 
 
 def store_weights(store: Store, name: str) -> dict[EdgeType, Weights]:
-    """Return the weights that a store has under a name, by edge type."""
+    """Return edge type -> the weights in a store's field `name`. Raises MissingFieldError."""
     chosen = choose_weights({e: store.edge_fields(e) for e in store.edge_types}, name, str(store.path))
     return {e: Weights(decoded(store.map(spec), spec.dtype == BFLOAT16), name, by_position=True) for e, spec in chosen.items()}
 
 
 def decoded(values: np.ndarray, is_bfloat16: bool) -> np.ndarray:
-    """The values of a field, float32 where they are the bits of bfloat16."""
+    """The values of a field; bfloat16, stored as its bits, becomes float32."""
     return (values.astype(np.uint32) << 16).view(np.float32) if is_bfloat16 else values
 
 
 def declare_weights(weights: Mapping[EdgeType, Weights]) -> int:
-    """Memory that `with_weights` takes at the most: what is kept and the piece at work, but for longer lists."""
+    """Most bytes that `with_weights` takes, for what is kept and for one piece. A list longer than a piece takes more."""
     sizes = [each.values.size for each in weights.values()]
     return sum(8 * size + size // 2 for size in sizes) + 24 * min(PIECE, max(sizes))
 
 
 def weight_bytes(graph: Graph) -> int:
-    """Memory that the running sums of a graph take, with the guide to them."""
+    """Bytes that the running sums of a graph take, with their guides."""
     weighed = [csc for csc in graph.adjacency.values() if csc.sums is not None]
     of_others = [csc.draws.resident_bytes for csc in weighed if csc.draws is not None]
     return sum(of_others) + sum(
@@ -110,7 +112,7 @@ def weight_bytes(graph: Graph) -> int:
 
 
 def sum_up(edge_type: EdgeType, csc: CSC, weights: Weights) -> np.ndarray:
-    """Return int64[num_edges]: the running sums of one edge type."""
+    """Return int64[num_edges]: the running sums of one edge type, within each list. Raises InputError and CorruptStoreError."""
     values, label = weights.values, label_of(weights.name, edge_type)
     if values.shape != (csc.num_edges,) or values.dtype.kind not in "buif":
         raise weights_are_none(label, csc.num_edges, values.dtype, values.shape)
@@ -134,10 +136,10 @@ def sum_up(edge_type: EdgeType, csc: CSC, weights: Weights) -> np.ndarray:
 
 
 def weights_are_none(label: str, num_edges: int, dtype: object, shape: Sequence[int]) -> InputError:
-    """What to raise where weights are not one number for each edge."""
+    """Return the error for weights that are not one number for each edge."""
     return InputError(f"{label} must be one number per edge, [{num_edges}]; got {dtype} {list(shape)}")
 
 
 def label_of(name: str, edge_type: EdgeType) -> str:
-    """What messages call the weights of a type."""
+    """The name of an edge type's weights in messages."""
     return name if edge_type == EDGE else f"{name} of {edge_type}"

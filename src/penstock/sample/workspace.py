@@ -1,7 +1,7 @@
-"""Scratch memory of a sampling thread, and arrays of a sample that grow while it is drawn.
+"""Scratch memory of a sampling thread, and arrays that grow while a sample is drawn.
 
-In: sizes. Out: arrays, contents undefined unless stated. Invariant: of a batch nothing is kept in them but its sizes, and what is known of
-the graph's lists.
+In: sizes. Out: arrays, contents undefined unless stated. Invariant: from batch to batch, only sizes and facts about the graph's lists are
+kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.sample.compaction import make_table
 
 
 class Growing:
-    """A one-dimensional array that grows; `values` is the part in use. It starts at the size that batches before have needed."""
+    """A one-dimensional array that grows; `values` is the part in use. It starts with the size that earlier batches needed."""
 
     __slots__ = ("_allocate", "_array", "_hints", "_name", "size")
 
@@ -29,7 +29,7 @@ class Growing:
         self._array = allocate(hints.get(name, 0), dtype)
 
     def room(self, extra: int) -> np.ndarray:
-        """Return the array from the first unused element on, at least `extra` elements long."""
+        """Return the unused end of the array, with at least `extra` elements. It may be reallocated; elements in use keep their values."""
         needed = self.size + extra
         if needed > self._array.size:
             grown = self._allocate(max(needed, self._array.size + self._array.size // 4), self._array.dtype)
@@ -44,7 +44,7 @@ class Growing:
 
     @property
     def whole(self) -> np.ndarray:
-        """The array, its unused end included."""
+        """The array with its unused end."""
         return self._array
 
     def finish(self) -> np.ndarray:
@@ -64,7 +64,7 @@ class Scratch:
         self._windows = np.empty(0, np.int64)
 
     def neighbors(self, count: int, dtype: np.dtype) -> np.ndarray:
-        """Return scratch for `count` neighbour ids."""
+        """Return scratch for at least `count` neighbour ids."""
         if dtype not in self._neighbors or self._neighbors[dtype].size < count:
             self._neighbors[dtype] = np.empty(count + count // 4, dtype)
         return self._neighbors[dtype]
@@ -77,18 +77,18 @@ class Scratch:
         return self._weighted
 
     def windows(self, num_nodes: int) -> np.ndarray:
-        """Return scratch for the windows of `num_nodes` lists."""
+        """Return int64 scratch for the windows of `num_nodes` lists, two elements each."""
         if self._windows.size < 2 * num_nodes:
             self._windows = np.empty(2 * num_nodes + num_nodes // 2, np.int64)
         return self._windows
 
     @property
     def num_bytes(self) -> int:
-        """Memory that it takes."""
+        """Memory of the scratch arrays."""
         return sum(array.nbytes for array in (*self._neighbors.values(), *self.tile, *self._weighted, self._windows, self._bitmap))
 
     def bitmap(self, longest: int) -> np.ndarray:
-        """Return a zeroed bitmap over a neighbour list of `longest` slots, empty for 0; kernels leave it zeroed."""
+        """Return a zeroed bitmap over a neighbour list of length `longest`, empty for 0. Kernels zero it again after use."""
         words = (longest + 63) // 64
         if self._bitmap.size < words:
             self._bitmap = np.zeros(words, dtype=np.uint64)
@@ -99,8 +99,8 @@ class LayerScratch:
     """Scratch memory of layer-wise sampling: a hop's whole lists, relabelled.
 
     Attributes:
-        ids: int64: the nodes of the batch, then the candidates, in the order in which they are seen.
-        sources: int64[m]: position in `ids` of the source of each edge into the hop.
+        ids: int64, global ids: the nodes of the batch, then the candidates in the order in which they are seen.
+        sources: int64[m]: for each edge into the hop, the position of its source in `ids`.
     """
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class LayerScratch:
         self.sources = self._sources
 
     def begin(self, nodes: np.ndarray, num_edges: int) -> None:
-        """Begin a hop of `num_edges` edges, with int64[n] `nodes` of the batch."""
+        """Begin a hop with `num_edges` edges; `nodes`: int64[n], the nodes of the batch."""
         self.ids.size = 0
         self.ids.room(nodes.size)[: nodes.size] = nodes
         self.ids.size = nodes.size
@@ -118,7 +118,7 @@ class LayerScratch:
         self.sources = self._sources[:num_edges]
 
     def scratch(self, num_numbers: int, num_candidates: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return uint64[num_numbers] for the numbers of a list; and uint64, int64[num_candidates]."""
+        """Return uint64[>= num_numbers] for the numbers of a list, and uint64[num_candidates] and int64[num_candidates]."""
         if self._numbers.size < num_numbers:
             self._numbers = np.empty(num_numbers + num_numbers // 4, np.uint64)
         if self._candidates.shape[1] < num_candidates:
@@ -128,12 +128,12 @@ class LayerScratch:
 
     @property
     def num_bytes(self) -> int:
-        """Memory that it takes."""
+        """Memory of the scratch arrays."""
         return sum(array.nbytes for array in (self.ids.whole, self._sources, self._numbers, self._candidates))
 
 
 class Workspace(Scratch):
-    """Scratch memory of one sampling thread: compaction tables and buffers that never leave it."""
+    """Scratch memory of one sampling thread: compaction tables and buffers. No other thread uses it."""
 
     def __init__(self, graph: Graph, *, disjoint: bool) -> None:
         super().__init__()
@@ -147,12 +147,13 @@ class Workspace(Scratch):
 
     @property
     def num_bytes(self) -> int:
-        """Memory that it takes."""
+        """Memory of tables and scratch arrays."""
         shared = sum(array.nbytes for array in (*self._plain.values(), *self._shared, *self._walks))
         return super().num_bytes + shared + self.layer.num_bytes + sum(table.num_bytes for table in self.tables.values())
 
     def shared_scratch(self, edge_type: EdgeType, num_dst: int, longest: int) -> tuple[np.ndarray, ...]:
-        """Return what is known of the lists of an edge type, and scratch for drawing by shared numbers where they are up to so long."""
+        """Return scratch for shared draws: what is known of the lists of an edge type (a bitmap over destinations), then arrays for lists
+        of up to `longest` neighbours."""
         if not self._plain[edge_type].size:
             self._plain[edge_type] = np.zeros((num_dst + 63) // 64, np.uint64)
         if not self._shared or self._shared[0].size < longest + shared.VECTOR:
@@ -162,14 +163,18 @@ class Workspace(Scratch):
         return self._plain[edge_type], *self._shared
 
     def walk_scratch(self, num_starts: int, num: int, length: int) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...], np.ndarray]:
-        """Return scratch for `num` walks of a length from each of some nodes, for counting the visits of those from one of them, and
-        int64[2, all their steps] for who was visited and how often."""
+        """Return scratch for `num` walks of `length` steps from each of `num_starts` nodes.
+
+        Returns:
+            (arrays for the walks, the last one for visits; arrays for counting the visits of one start; int64[2, num_starts * num * length]
+            for the counts and ids of visited nodes).
+        """
         num_walks, most = num_starts * num, num * length
         visits, size = num_walks * length, walk.table_size(most)
         sizes = num_walks, num_walks, num_walks, visits, 2 * visits, most, most, most + 1
         if not self._walks or self._walks[-1].size < size or any(a.size < n for a, n in zip(self._walks, sizes, strict=False)):
             *others, ranks = (np.empty(n, np.int64) for n in sizes)
-            ranks[:] = 0  # and zero again after each use
+            ranks[:] = 0  # kernels zero it again after each use
             self._walks = *others, ranks, np.empty(size, np.int32)
         *of_walks, visited, chosen, ids, times, ranks, table = self._walks
         return (*of_walks, visited[:visits]), (table[:size], ids, times, ranks), chosen[: 2 * visits].reshape(2, visits)

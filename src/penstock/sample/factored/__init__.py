@@ -1,2 +1,2 @@
-"""Sampling in processes of its own: what such a process does, and how its samples travel. Needs neither torch nor PyG on the CPU, so that
-a process is there in a second and small."""
+"""Sampling in separate processes: what a sampler process does, and how its samples travel. On the CPU it needs neither torch nor PyG, so a
+process starts within a second and stays small."""

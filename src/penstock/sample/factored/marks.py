@@ -1,7 +1,7 @@
-"""Marks: where a trainer's caches have the rows of a sample, looked up by the process that draws it (GNNLab).
+"""Marks: the cache slots of a sample's rows, looked up by the sampler for the trainer (GNNLab).
 
-In: the directories of caches whose content stays, in a slot of shared memory. Out: slots of the rows of a sample. Invariant: a mark is what
-the directories that were published say; a trainer that keeps anything else looks its rows up itself.
+In: the directories of static caches, in a slot of shared memory. Out: cache slots of the rows of a sample. Invariant: marks follow the
+published directories. A trainer whose caches have other content looks its rows up itself.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from penstock.records import Graph, NodeType
 from penstock.sample.factored.slots import Slots
 
 Directories = Mapping[NodeType, np.ndarray]
-"""Node type -> int32[num_nodes]: slot of each node whose row is kept, negative for the others."""
+"""Node type -> int32[num_nodes]: cache slot of each node, negative if its row is not kept."""
 
 
 def publish(directories: Directories, graph: Graph, slots: Slots, slot: int) -> None:
-    """Write directories of some node types of a graph into a slot."""
+    """Write the directories into a slot of shared memory; not all node types of the graph need one."""
     counts, flags = graph.num_nodes, np.array([t in directories for t in graph.num_nodes], np.int64)
     out = slots.writable(slot, _num_bytes(flags, graph))
     out[: flags.nbytes] = flags.view(np.uint8)
@@ -30,7 +30,7 @@ def publish(directories: Directories, graph: Graph, slots: Slots, slot: int) -> 
 
 
 def published(graph: Graph, slots: Slots, slot: int) -> Directories:
-    """What was published, where it lies."""
+    """Return the published directories, as views of the slot."""
     flags = slots.readable(slot, 8 * len(graph.num_nodes)).view(np.int64)
     whole, first, found = slots.readable(slot, _num_bytes(flags, graph)), flags.nbytes, {}
     for t in (t for t, is_there in zip(graph.num_nodes, flags, strict=True) if is_there):
@@ -40,7 +40,7 @@ def published(graph: Graph, slots: Slots, slot: int) -> Directories:
 
 
 def mark(nodes: Mapping[NodeType, np.ndarray], directories: Directories) -> dict[NodeType, np.ndarray]:
-    """Return int32[n] per node type that has a directory: slots of int64[n] nodes, -1 where there is none."""
+    """Return node type -> int32[n], for types with a directory: cache slots of int64[n] `nodes`, -1 for a row that is not kept."""
     found = {}
     for t, directory in directories.items():
         found[t] = np.empty(nodes[t].size, np.int32)

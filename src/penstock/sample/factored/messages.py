@@ -1,7 +1,7 @@
-"""What processes that sample and processes that train say to each other, and to the one that steers them.
+"""Messages between samplers, trainers, and the process that schedules them.
 
-A seat is one of these processes; a stream is the batches of one trainer, or of all; a pass is one run over an epoch. Nothing but small
-numbers and words: samples themselves are in slots.
+A seat is a sampler or trainer. A stream is the batches of one trainer, or of all trainers. A pass is one run over an epoch. Messages have
+only a few numbers and strings; samples are in slots of shared memory.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from penstock.errors import PenstockError
 
 
 class Ask(NamedTuple):
-    """A seat asks: a dedicated sampler for work (`number` -1), a trainer for batch `index` of its pass `number`, or, with switching, for
-    anything to do (-1). `train_s`: it took for the batch before, 0 where it does not say."""
+    """A seat asks for work. A dedicated sampler asks with `number` -1. A trainer asks for batch `index` of its pass `number`, or, with
+    switching, for any work (`index` -1). `train_s`: seconds that the trainer took for the batch before; 0: unknown."""
 
     number: int
     index: int
@@ -29,7 +29,7 @@ class Begin(NamedTuple):
 
 
 class Done(NamedTuple):
-    """A batch was sampled into its slot; or it failed, and `error` says how: (name of the exception, message)."""
+    """A batch was sampled into its slot, in `seconds`. Or sampling failed: `error` is (name of the exception, message)."""
 
     job: Job
     num_bytes: int
@@ -38,11 +38,12 @@ class Done(NamedTuple):
 
 
 class Keeps(NamedTuple):
-    """A trainer has published what its caches keep and will keep, see `penstock.sample.factored.marks`; then, to samplers: mark samples."""
+    """A trainer has published the directories of its static caches, see `penstock.sample.factored.marks`. Forwarded to samplers, it tells
+    them to mark samples."""
 
 
 class Release(NamedTuple):
-    """A slot was read."""
+    """A trainer has read a slot, which is free again."""
 
     stream: int
     slot: int
@@ -59,7 +60,7 @@ class Job(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """Here is a batch. `number` and `asked`: of the question."""
+    """To a trainer: a batch is in its slot. `number` and `asked` repeat `number` and `index` of the `Ask`."""
 
     number: int
     asked: int
@@ -69,14 +70,14 @@ class Taken(NamedTuple):
 
 
 class Over(NamedTuple):
-    """There is no more in this pass, or the pass was given up for another."""
+    """To a trainer: this pass has no more batches, or it was abandoned for another pass."""
 
     number: int
     asked: int
 
 
 class Do(NamedTuple):
-    """To a trainer that asked for anything: sample a batch."""
+    """To a trainer that asked for any work: sample a batch."""
 
     number: int
     job: Job
@@ -87,25 +88,25 @@ class Ready(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A process cannot go on: (name of the exception, message), and where it was raised."""
+    """A process cannot continue. `error`: (name of the exception, message); `trace`: its traceback."""
 
     error: tuple[str, str]
     trace: str = ""
 
 
 class Finished(NamedTuple):
-    """A trainer is through."""
+    """A trainer has finished."""
 
     result: Any = None
 
 
 class Broken(NamedTuple):
-    """To everybody: the error that ends it all, and its batch where there is one."""
+    """To all processes: the error that ends the run, and the batch that it belongs to, if any."""
 
     message: str
     batch: int | None = None
 
 
 def describe(error: BaseException) -> tuple[str, str]:
-    """An exception on its way to another process: (its name, its message)."""
+    """Return an exception in the form of messages: (its name, its message)."""
     return type(error).__name__, str(error.args[0]) if isinstance(error, PenstockError) and len(error.args) == 1 else str(error)

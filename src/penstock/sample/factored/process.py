@@ -1,7 +1,7 @@
-"""What a sampler process does: batches that it is told to sample, one after the other, into the slots it is told.
+"""A sampler process: it samples one batch after the other, each into a given slot.
 
-In: which batches there are, and jobs. Out: bytes in slots. Invariants: a sample is the one that any process would draw; the process ends
-when the one that started it does.
+In: a `SamplerSpec`, and jobs. Out: bytes in slots. Invariants: any process would draw the same sample; the process ends when the one that
+started it ends.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from penstock.store import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerSpec:
-    """How a process makes the sampler of a loader again; goes there as it is.
+    """From this, a process makes the sampler of a loader again. It is pickled.
 
     Attributes:
         path: of the store.
-        weight: name of the edge field that is drawn by, or None.
-        time: name of the field that says when edges or nodes came, or None.
-        settings: of `NeighborSampler`, all but the graph.
+        weight: name of the edge field with weights, or None.
+        time: name of the field with times of edges or nodes, or None.
+        settings: arguments of `NeighborSampler`, without the graph.
         seeds, order, batch_size: of `SampledBatches`.
-        make_sampler: makes it, where a store as it lies is not what is sampled from; else None.
+        make_sampler: makes the sampler, if its graph is not that of the store; else None.
     """
 
     path: str
@@ -51,7 +51,7 @@ class SamplerSpec:
     make_sampler: Callable[[], NeighborSampler] | None = None
 
     def make(self) -> SampledBatches:
-        """Open the store, and make it."""
+        """Open the store, and make the sampler."""
         if self.make_sampler is not None:
             sampler = self.make_sampler()
         else:
@@ -66,11 +66,11 @@ class SamplerSpec:
 
 
 class SampleMaker:
-    """Draws samples.
+    """Draws the samples of batches.
 
     Args:
-        batches: whose.
-        device: that draws, holding the topology; None or "cpu": the CPU.
+        batches: the batches.
+        device: draws the samples, and holds the topology; None or "cpu": the CPU draws.
     """
 
     def __init__(self, batches: SampledBatches, device: str | None) -> None:
@@ -82,10 +82,10 @@ class SampleMaker:
             self._on_device = device_sampler(batches.sampler, tensor_device(device))
         self._workspace: Any = (self._on_device or batches.sampler).workspace()
         self.directories: Directories = {}
-        """Of the caches whose slots samples are marked with."""
+        """Directories of the trainer's caches, for marks."""
 
     def draw(self, epoch: int, index: int) -> Sample:
-        """The sample of batch `index` of an epoch, marked, as it is sent."""
+        """Return the sample of batch `index` of an epoch, with marks, as it is sent."""
         batches, workspace = self._batches, self._workspace
         if self._on_device is not None:
             seeds = batches.seeds_of(epoch, index)
@@ -97,7 +97,7 @@ class SampleMaker:
         return sample
 
     def run(self, job: Job, slots: Slots) -> Done:
-        """Do a job. What sampling raises is told, not raised."""
+        """Do a job. An error of sampling is returned in `Done`, not raised."""
         started = time.perf_counter()
         try:
             packed = Packed(self.draw(job.epoch, job.index), self.graph)
@@ -108,8 +108,8 @@ class SampleMaker:
 
 
 def run_sampler(spec: SamplerSpec, device: str | None, connection: Connection, slots: Slots) -> None:
-    """Sample until the other end hangs up. Entry of a spawned process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one says when to end
+    """Sample until the other end of the connection is closed. Entry point of a spawned process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one decides when it ends
     try:
         try:
             make = SampleMaker(spec.make(), device)
@@ -123,4 +123,4 @@ def run_sampler(spec: SamplerSpec, device: str | None, connection: Connection, s
                 make.directories = published(make.graph, slots, slots.last)
             connection.send(make.run(told, slots))
     except (EOFError, OSError):
-        os._exit(0)  # nothing is left to be done
+        os._exit(0)  # nothing is left to do

@@ -1,8 +1,9 @@
-"""A sample as bytes: ids, positions and hop sizes in 32 bits where they fit; what follows from the rest is left out.
+"""A sample as bytes: ids and positions in 32 bits where they fit; what follows from the rest is left out.
 
-In: a `Sample`. Out: bytes in a slot, or held for later (`feed/held.py`), and the sample again, bit for bit. Layout: int64 header (hop
-sizes, -1 where there are none), then per node type ids (and marks, and trees), per edge type sources, row pointers and positions; every
-part begins at a multiple of 8. Features never travel: the trainer reads them from its own tiers.
+In: a `Sample`. Out: bytes, in a slot or held for later (`feed/held.py`), and the same sample again, bit for bit. Layout: an int64 header
+(its length, hop sizes, sizes of the parts; -1 for what is missing); then parts: ids of all node types, their marks, their trees; then
+sources, row pointers and positions of each edge type. Each part begins at a multiple of 8 bytes. Features never travel: the trainer reads
+them from its own tiers.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from penstock.kernels.edges import cpu as edge_kernels
 from penstock.records import Allocator, Graph, Sample, SampledEdges, index_dtype
 
 _FIXED = 1
-"""Numbers before the hop sizes: length of the header."""
+"""Numbers before the hop sizes: one, the length of the header."""
 
 
 def _parts_of(sample: Sample, graph: Graph) -> list[tuple[np.ndarray | None, type]]:
-    """The arrays on the way and their dtypes there; None where there is none."""
+    """The parts: arrays, and their dtypes in the bytes; None for a part that is missing."""
     parts: list[tuple[np.ndarray | None, type]] = [(ids, index_dtype(graph.num_nodes[t])) for t, ids in sample.nodes.items()]
     parts += [(sample.marks.get(t), np.int32) for t in sample.nodes]
     parts += [(trees, index_dtype(sum(sample.num_seeds.values()))) for trees in (sample.trees or {}).values()]
@@ -31,11 +32,11 @@ def _parts_of(sample: Sample, graph: Graph) -> list[tuple[np.ndarray | None, typ
 
 
 class Packed:
-    """A sample that is about to be written.
+    """A sample, ready to be written as bytes.
 
     Args:
-        sample: as of a `NeighborSampler`.
-        graph: that it was drawn from.
+        sample: from a `NeighborSampler`.
+        graph: `sampler.sampled`, whose types the sample has.
     """
 
     def __init__(self, sample: Sample, graph: Graph) -> None:
@@ -51,11 +52,11 @@ class Packed:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that it takes."""
+        """Size of the sample as bytes."""
         return self._header.nbytes + sum(_padded(values.size, dtype) for values, dtype in self._parts)
 
     def write(self, out: np.ndarray) -> None:
-        """Write it to uint8[num_bytes]."""
+        """Write the sample to uint8[num_bytes]."""
         out[: self._header.nbytes] = self._header.view(np.uint8)
         first = self._header.nbytes
         for values, dtype in self._parts:
@@ -65,11 +66,11 @@ class Packed:
 
 
 def unpack(buffer: np.ndarray, graph: Graph, *, disjoint: bool, allocate: Allocator) -> Sample:
-    """Read a sample out of uint8[...] into memory from `allocate`; the buffer is free again when this returns.
+    """Copy a sample from a buffer into memory from `allocate`. The buffer can be reused afterwards.
 
     Args:
-        buffer: as `Packed.write` left it.
-        graph: that it was drawn from. disjoint: it has trees.
+        buffer: uint8[...], written by `Packed.write`.
+        graph: as for `Packed`. disjoint: the sample has trees.
     """
     length = int(buffer[:8].view(np.int64)[0])
     header = buffer[: 8 * length].view(np.int64)[_FIXED:].tolist()
@@ -82,7 +83,7 @@ def unpack(buffer: np.ndarray, graph: Graph, *, disjoint: bool, allocate: Alloca
         return None if count < 0 else header[at - count : at]
 
     def stored(dtype: type) -> Any:
-        """The next part as it lies in the buffer; None where there is none."""
+        """The next part, as a view of the buffer; None if it is missing."""
         nonlocal at, first
         size, begin = header[at], first
         at, first = at + 1, first + _padded(max(size, 0), dtype)

@@ -38,7 +38,7 @@ class DeviceTier(ReadByDevice):
             self.buffers = [torch.empty(num_rows * width, dtype=torch.uint8, device=reader) for width in self.row_bytes]
         except torch.OutOfMemoryError as error:
             raise BudgetError(
-                f"{name}: {format_bytes(self.resident_bytes)} of rows do not fit on {reader}; give device_cache less"
+                f"{name}: {format_bytes(self.resident_bytes)} of rows do not fit on {reader}; give a smaller device_cache"
             ) from error
 
     def submit(self, rows: Any, outs: Sequence[Any], places: np.ndarray | None) -> Read:

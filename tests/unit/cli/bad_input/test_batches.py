@@ -62,7 +62,7 @@ def test_ids_of_the_users_that_are_not_there(tmp_path):
     (tmp_path / "named.csv").write_text("src,dst\na,b\nb,c\n")
     named = ingest(tmp_path / "named.csv", tmp_path / "named")
     line = refused(penstock.errors.NodeIdError, NeighborLoader, named, [2], input_nodes=named.find(["b", "z"]))
-    assert line.endswith("first is seeds[1] = -1; -1 is what store.find gives for ids that are not there")
+    assert line.endswith("first is seeds[1] = -1; -1 is what store.find returns for unknown ids")
     for data, seeds in ((named, [0, -2]), (make_data(), [0, -1])):
         assert "store.find" not in refused(penstock.errors.NodeIdError, NeighborLoader, data, [2], input_nodes=seeds)
 
@@ -405,7 +405,7 @@ def test_shared_draws(store, tmp_path, capfd):
     assert "by weight" in load(NotSupportedError, weight_attr="edge_weight")
     ingest(data, tmp_path / "weighted", memory="4GiB")
     given = said(capfd, "train", tmp_path / "weighted", *TRAIN, "--weight", "weight", "--shared-draws", "2")
-    assert "--shared-draws is of uniform draws" in given
+    assert "--shared-draws draws uniformly" in given
     assert "--shared-draws must be at least 0" in said(capfd, "train", store, *TRAIN, "--shared-draws", "-1")
 
 
@@ -463,7 +463,7 @@ def test_walks():
     for path, said_of in (
         ([], "it is empty"),
         ([("a", "b", "c")], "is no"),
-        ([writes, prints], "stand at 'author'"),
+        ([writes, prints], "a walk is at 'author'"),
         ([prints], "'venue'"),
     ):
         assert said_of in load(data=typed, input_nodes="paper", walks=penstock.Walks(num=4, length=2, path=path))
@@ -481,12 +481,12 @@ def test_layer_wise(store, tmp_path, capfd):
         assert f"got {value!r}: num_neighbors says how many nodes" in load(layer_wise=value)
     assert "leave out replace=True" in load(replace=True)
     assert "shared_draws for each" in load(shared_draws=True)
-    assert "disjoint ones" in load(disjoint=True)
-    assert "disjoint ones" in load(time_attr="age")
+    assert "disjoint trees" in load(disjoint=True)
+    assert "disjoint trees" in load(time_attr="age")
     assert "by weight" in load(NotSupportedError, weight_attr="edge_weight")
     ingest(data, tmp_path / "weighted", memory="4GiB")
     given = said(capfd, "train", tmp_path / "weighted", *TRAIN, "--weight", "weight", "--layer-wise")
-    assert "--layer-wise counts edges" in given
+    assert "--layer-wise chooses nodes by their numbers of edges" in given
     assert "and --shared-draws for each" in said(capfd, "train", store, *TRAIN, "--shared-draws", "2", "--layer-wise")
     plan = penstock.Plan(policy="inclusion", cache="10%")
     assert "take the policy presample" in load(NotSupportedError, plan=plan)
@@ -500,7 +500,7 @@ def test_times(tmp_path, monkeypatch):
     def load(error=UsageError, name="age", source=data, **options):
         return refused(error, NeighborLoader, source, [2], time_attr=name, **options)
 
-    assert "to say when they came" in load(penstock.errors.MissingFieldError, "nope")
+    assert "with times" in load(penstock.errors.MissingFieldError, "nope")
     assert "give input_time" in load(name="edge_time")
     assert "got int64 [3]" in load(input_time=torch.arange(3))
     assert "beyond int64" in load(input_time=np.full(400, 2**64 - 1, np.uint64))
@@ -548,7 +548,7 @@ def test_devices(store, monkeypatch):
     assert "in memory (features='disk')" in refused(BudgetError, NeighborLoader, store, [2], "train", plan=small, device="cuda")
     both = penstock.Plan(policy="fifo", cache="9 rows", device_policy="fifo", device_cache="9 rows")
     assert "device_policy alone" in load(plan=both, device="cuda")
-    assert "and there is none" in refused(UsageError, penstock.Plan, device_policy="same")
+    assert "which is not given" in refused(UsageError, penstock.Plan, device_policy="same")
     assert "looks ahead, and" in refused(UsageError, penstock.Plan, policy="belady", device_policy="fifo", device_cache="9 rows")
     assert "first batch on" in refused(UsageError, penstock.Plan, policy="degree", device_policy="degree")
     assert "choose one of random" in refused(UsageError, penstock.Plan, device_cache="10%")

@@ -335,7 +335,7 @@ def test_settings_that_say_anything(settings, finished, store, tmp_path, capfd):
     saved = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(saved | settings))
     line = said(capfd, "train", store, "--out", folder, "--resume")
-    assert f"--{next(iter(settings)).replace('_', '-')} must be of the kind " in line
+    assert f"--{next(iter(settings)).replace('_', '-')} must be of type " in line
 
 
 @pytest.mark.parametrize("text", ["[3]", "[" * 100_000, "7"])
@@ -369,4 +369,4 @@ def test_a_checkpoint_that_says_anything(change, finished, store, tmp_path, capf
     change(state)
     torch.save(state, folder / "checkpoint.pt")
     line = said(capfd, "train", store, "--out", folder, "--resume")
-    assert "cannot read the checkpoint" in line or "must be of the kind int" in line
+    assert "cannot read the checkpoint" in line or "must be of type int" in line
