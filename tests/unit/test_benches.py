@@ -11,6 +11,7 @@ import pytest
 import torch
 from bench import (
     accuracy,
+    attention,
     beyond_memory,
     beyond_page,
     beyond_pictures,
@@ -33,6 +34,7 @@ from bench import (
     orders,
     partition,
     partition_page,
+    past_int32,
     peers,
     policies,
     questions,
@@ -95,6 +97,26 @@ def test_accuracy(toy, monkeypatch, capsys):
     values = accuracy.measure("toy", store.path, 2, toy)
     assert len(values["full"]["runs"]) == len(values["sampled"]["runs"]) == 2
     assert re.search(r"toy +sampled [\d.]+, full [\d.]+, at least 1.0", capsys.readouterr().out)
+
+
+def test_attention(toy, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["attention", str(toy)])
+    monkeypatch.setattr(attention, "keep_freed_memory", lambda: None)
+    for name, value in {"HIDDEN": 8, "HEADS": 2, "ROUNDS": 1}.items():
+        monkeypatch.setattr(attention, name, value)
+    attention.main()
+    section = tables.attention_section(common.read("attention"))
+    assert sum(line.startswith(("| gat ", "| gatv2 ", "| transformer ")) for line in section) == 6
+
+
+def test_past_int32(toy, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["past_int32", str(toy), "60000"])
+    monkeypatch.setattr(past_int32, "PLANS", {name: past_int32.PLANS[name] for name in ("memory", "maps", "all on the disk")})
+    past_int32.main()
+    result = common.read("past_int32")
+    assert (result["num_edges"], result["of them past 2**31"]) == (60000, 0)
+    assert result["lists compared"] > 1000
+    assert result["nodes of parts compared"] > 1000
 
 
 def test_caching(toy, monkeypatch):
