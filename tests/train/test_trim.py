@@ -13,7 +13,7 @@ from torch_geometric.data import Data, HeteroData
 
 import penstock
 from penstock.kernels import _triton
-from penstock.train import trimming
+from penstock.train import trimmed
 from tests.train.trimming_cases import CASES, WIDTH, Model, assert_alike, hops, make_batch, make_data, of_edges, results
 
 ATTENTION = ["gat", "gatv2", "transformer, plain"]
@@ -47,7 +47,7 @@ def test_under_torch_compile(case):
 
 
 def test_every_layer_that_is_known_is_tried():
-    assert {type(make()) for make, _ in CASES.values()} == set(trimming.KNOWN) - {pyg.HGTConv}  # which takes rows of all types
+    assert {type(make()) for make, _ in CASES.values()} == set(trimmed.KNOWN) - {pyg.HGTConv}  # which takes rows of all types
 
 
 @pytest.mark.parametrize("case", ["sage", "graph, weights", "gcn, weights", *ATTENTION])
@@ -287,12 +287,12 @@ def test_what_is_computed_is_what_is_read(case, monkeypatch):
     forwards = [conv.forward for conv in penstock.trim(model).convs]
     for conv in penstock.trim(model).convs:
         conv.register_forward_hook(lambda _, __, rows: given.append(len(rows)))
-        multiply, send = trimming.product, conv.propagate
+        multiply, send = trimmed.product, conv.propagate
         monkeypatch.setattr(conv, "propagate", lambda e, send=send, **more: edges.append(e.layout) or send(e, **more))
-    monkeypatch.setattr(trimming, "product", lambda adj_t, x: products.append(adj_t._nnz()) or multiply(adj_t, x))
-    for kind, attend in trimming.OF_ATTENTION.items():
+    monkeypatch.setattr(trimmed, "product", lambda adj_t, x: products.append(adj_t._nnz()) or multiply(adj_t, x))
+    for kind, attend in trimmed.OF_ATTENTION.items():
         seen = lambda conv, x, e, size, attend=attend: attended.append((e.size(1), *size)) or attend(conv, x, e, size)  # noqa: E731
-        monkeypatch.setitem(trimming.OF_ATTENTION, kind, seen)
+        monkeypatch.setitem(trimmed.OF_ATTENTION, kind, seen)
     model(batch.x, batch.edge_index)
     known, counts = np.cumsum(batch.num_sampled_nodes), np.cumsum(batch.num_sampled_edges)
     assert given == list(known[-2::-1])

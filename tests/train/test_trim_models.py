@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 import penstock
 from penstock.errors import MissingFieldError
 from penstock.feed.layers import hops_of
-from penstock.train import trimming
+from penstock.train import trimmed
 from tests.train.trimming_cases import CASES, WIDTH, Model, assert_alike, hops, make_batch, make_data, results
 
 
@@ -141,7 +141,7 @@ def test_connections_that_skip_a_layer():
 
 
 @pytest.mark.parametrize("case", ["sage", "gcn", "gat"])
-@pytest.mark.parametrize("name", trimming.HOOKS[:3])
+@pytest.mark.parametrize("name", trimmed.HOOKS[:3])
 def test_hooks_of_layers_are_called(case, name):
     model, batch = Model(CASES[case][0]).double(), make_batch()
     for conv in model.convs:
