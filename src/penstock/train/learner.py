@@ -85,7 +85,7 @@ class Learner:
     def __init__(self, config: TrainConfig, data: TrainingData, device: torch.device, ranks: Ranks | None = None) -> None:
         self.data = data
         self.device = device
-        self._lr = config.lr
+        self.lr = config.lr
         self._ranks = ranks or Ranks()
         torch.manual_seed(config.seed)
         everyones = data.divide(self._ranks) if self._ranks.num_ranks > 1 else {}
@@ -145,8 +145,8 @@ class Learner:
     def _make_optimizers(self) -> None:
         self._weights = [weight for weight in self.model.parameters() if weight.requires_grad]
         self._tables = {t: self.model.table(t) for t in self.data.without_features}
-        self.optimizer = torch.optim.Adam(self._weights, lr=self._lr, weight_decay=self._decay, fused=True)
-        self.row_optimizer = RowAdam(list(self._tables.values()), self._lr, self._decay)
+        self.optimizer = torch.optim.Adam(self._weights, lr=self.lr, weight_decay=self._decay, fused=True)
+        self.row_optimizer = RowAdam(list(self._tables.values()), self.lr, self._decay)
 
     def _outcome(self, number: int, told: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor, wishes: int) -> Outcome:
         """Send it to the host, behind all that was asked of the device so far."""

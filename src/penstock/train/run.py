@@ -7,10 +7,8 @@ as many processes); the number of sampling threads does not matter. Several proc
 
 from __future__ import annotations
 
-import math
 import os
 import time
-from collections import deque
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -23,7 +21,6 @@ import torch
 from penstock.errors import (
     MAKE_AGAIN,
     CorruptStoreError,
-    DivergedError,
     MissingFieldError,
     PipelineError,
     StateError,
@@ -49,11 +46,12 @@ from penstock.train.description import describe_data, describe_run
 from penstock.train.evaluation import Evaluation
 from penstock.train.folder import interrupts_wait, lock_folder, write_json
 from penstock.train.history import Best, History
-from penstock.train.learner import Learner, Outcome
+from penstock.train.learner import Learner
 from penstock.train.observer import Observer, Result
 from penstock.train.parts import PartsStore, joined
 from penstock.train.predictions import predictions_file, write_predictions
 from penstock.train.ranks import SAVE, STOP, Ranks
+from penstock.train.steps import Steps
 
 CHECKPOINT = "checkpoint.pt"
 
@@ -182,7 +180,6 @@ class _Run:
         self.learner = Learner(config, self.data, device, ranks)
         self.evaluation = Evaluation(config, self.plan, self.learner, ranks, folder, observer.evaluating)
         self.history = History()
-        self._under_way: deque[Outcome] = deque()
 
     def _make_loader(self) -> NeighborLoader:
         config, device = self.config, self.learner.device
@@ -288,6 +285,7 @@ class _Run:
     def _train_epoch(self) -> None:
         self.learner.model.train()
         record, saved_at, started = self.history.record, time.monotonic(), time.perf_counter()
+        steps = Steps(self.learner, record)
         before = self.loader.stats().as_dict()
         seconds_before = record.train_s
         with interrupts_wait() as interrupted:
@@ -299,7 +297,7 @@ class _Run:
             for batch in self.ranks.in_step(self.loader, self._num_steps, len(self.loader)):
                 self._verify(batch)
                 stepped = time.perf_counter()
-                asked = self._step(batch, wishes())
+                asked = steps.take(batch, wishes())
                 del batch  # so that its memory can be used for another while this thread waits
                 now = time.perf_counter()
                 record.step_s += now - stepped
@@ -309,14 +307,14 @@ class _Run:
                 if self.ranks.num_ranks == 1:  # no other process must agree: at once
                     asked = wishes()
                 if asked:
-                    self._catch_up()
+                    steps.catch_up()
                     before = self._count_feed(before)
                     self._check_store()
                     self._save()
                     saved_at = time.monotonic()
                 if asked & STOP:
                     raise KeyboardInterrupt
-            self._catch_up()
+            steps.catch_up()
             record.train_s = seconds_before + time.perf_counter() - started
             self._count_feed(before)
             if self.ranks.any(bool(interrupted)):  # since the last batch
@@ -354,31 +352,6 @@ class _Run:
             if isinstance(error, PipelineError):
                 raise
             raise StoreError(f"{error}: saved at {self._saved}; put the store back, and {argument('resume', True)} goes on") from error
-
-    def _step(self, batch: Any, wishes: int) -> int:
-        """Take a step. Returns the wishes (`STOP`, `SAVE`) of the earlier steps that are over; all processes look at the same ones."""
-        self._under_way.append(self.learner.step(self.history.record.num_batches, batch, wishes))
-        asked = 0
-        while len(self._under_way) > self.learner.steps_ahead:
-            asked |= self._look_at(self._under_way.popleft())
-        return asked
-
-    def _catch_up(self) -> None:
-        """Look at the outcome of all steps taken, before a checkpoint: nothing is saved of an epoch that diverged."""
-        while self._under_way:
-            self._look_at(self._under_way.popleft())
-
-    def _look_at(self, outcome: Outcome) -> int:
-        num_seeds, value, wishes = outcome.wait()
-        if not math.isfinite(value):
-            raise DivergedError(
-                f"the loss is {value} at epoch {self.history.record.epoch + 1}, batch {outcome.batch}: lower "
-                f"{argument('lr')} ({self.config.lr:g}), or look for extreme features; the last checkpoint is kept"
-            )
-        num_own = len(outcome.labels)
-        score = self.data.task.score(outcome.logits.numpy(), outcome.labels.numpy()) if num_own else math.nan
-        self.history.record.count_step(value, num_seeds, score, num_own)
-        return wishes
 
     def _count_feed(self, before: dict[str, Any]) -> dict[str, Any]:
         """Add to the record what the loader counted since `before`, and return its counts now."""
