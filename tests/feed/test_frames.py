@@ -107,6 +107,7 @@ def test_on_a_device(device):
         loader.verify(batch)
 
 
+@pytest.mark.deep  # needs torch-frame, which the default tests do not
 def test_torch_frame():
     """What stands in for it here is like it."""
     torch_frame = pytest.importorskip("torch_frame")
