@@ -144,7 +144,7 @@ def _leave_out(sources, targets, link_targets, link_ptr, link_sources, rows, col
 
 
 def leave_out(sources, targets, links, edge_index, row_ptr, positions, num_per_hop):
-    """Remove edges from a sample; see `reference.leave_out`. Overwrites `edge_index`, `row_ptr` and `positions` and returns views of them."""
+    """Remove edges from a sample; see `reference.leave_out`. Overwrites `edge_index`, `row_ptr`, `positions` and returns views of them."""
     by_target = np.lexsort(links)
     distinct, firsts = np.unique(links[1, by_target], return_index=True)
     link_ptr, link_sources = np.append(firsts, by_target.size), np.ascontiguousarray(links[0, by_target])

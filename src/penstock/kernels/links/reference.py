@@ -1,7 +1,7 @@
 """Negative links, and edges left out of a sample: the definition.
 
-In: candidates, positive links, and the index of a batch. Out: pairs of nodes. Invariant: a negative depends only on its number in the batch,
-the candidates, the positive links and the counter.
+In: candidates, positive links, and a batch index. Out: pairs of nodes. Invariant: a negative depends only on its number in the batch, the
+candidates, the positive links and the counter.
 
 Counter of a negative link, 4 words of 32 bits: its number in the batch, the attempt, the batch, 0. Of the result, words 0 and 1 draw the
 source, words 2 and 3 the target.
@@ -19,8 +19,8 @@ def draw_node(high, low, most, order, sums):
 
     Args:
         high, low: two random words of 32 bits.
-        most: how many candidates may be drawn, at most 2**32 without weights. If 0, or if their weights sum to 0, the result is the first
-            candidate, or with weights the first of positive weight.
+        most: how many candidates may be drawn, at most 2**32 without weights. If 0, or if their weights sum to 0: the first candidate of
+            all is drawn, with weights the first of positive weight.
         order: int64[n], the node of each candidate; empty: candidate i is node i.
         sums: float64[n], inclusive running sums of weights; empty: all candidates are equally likely.
     """

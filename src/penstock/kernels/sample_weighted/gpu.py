@@ -1,12 +1,12 @@
 """One hop of neighbour sampling by weight over one edge type, on a device. Same result as `reference.py`, byte for byte.
 
-In: tensors that the device can read; `indices` and `sums` may be pinned host memory. Out: row offsets, positions, neighbours. Invariant: the
-number of edges of positive weight per list, known before anything is drawn, gives each edge its place in the output.
+In: tensors that the device can read; `indices` and `sums` may be pinned host memory. Out: row offsets, positions, neighbours. Invariant:
+the number of edges of positive weight per list, known before anything is drawn, gives each edge its place in the output.
 
-The nodes of a tile draw in step. Without replacement, a draw takes a number below the sum of the weights left and moves it up past the taken
-intervals: to the least x that equals the number plus the lengths of the taken intervals that begin at or below x. The kernel moves the
-number up until nothing changes, so the intervals need no order: each lane holds one. Then bisection searches the lists of all nodes at once.
-For whole lists, a running sum skips the edges of weight 0.
+The nodes of a tile draw in step. Without replacement, a draw takes a number below the sum of the weights left and moves it up past the
+taken intervals: to the least x that equals the number plus the lengths of the taken intervals that begin at or below x. The kernel moves
+the number up until nothing changes, so the intervals need no order: each lane holds one. Then bisection searches the lists of all nodes at
+once. For whole lists, a running sum skips the edges of weight 0.
 """
 
 from __future__ import annotations

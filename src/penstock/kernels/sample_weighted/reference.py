@@ -23,7 +23,7 @@ def draw_slots(weights, *, fanout, replace, counter, key):
         counter: uint64[4], the node's own block 0, from `rng.sample_counter`. Draw i takes words 0 to 2 of block i.
         key: uint64[2], from `rng.derive_key`.
     Returns:
-        list of slots: ascending if the list is not drawn from but taken whole, else in the order of the draws; fewer than `fanout` if fewer
+        list of slots: ascending if nothing is drawn because all are taken, else in the order of the draws; fewer than `fanout` if fewer
         have a positive weight.
     """
     if fanout < 0 or (not replace and len(weights) <= fanout):
