@@ -1,7 +1,7 @@
 """How kernels are compiled: Numba, without the GIL, cached on disk in a folder that changes whenever any kernel source changes.
 
-In: a Python function. Out: a compiled one. Invariants: a cached kernel always equals its source, also if only a helper in another module was
-edited (Numba itself checks one file only); a cache folder that is not writable, on a full disk or damaged costs compile time, never a
+In: a Python function. Out: a compiled one. Invariants: a cached kernel always equals its source, also if only a helper in another module
+was edited (Numba itself checks one file only); a cache folder that is not writable, on a full disk or damaged costs compile time, never a
 failure.
 
 Switches, read once at import: `PENSTOCK_CACHE_DIR` chooses the folder, `PENSTOCK_CHECKED_KERNELS=1` compiles with bounds checks.

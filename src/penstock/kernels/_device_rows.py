@@ -1,13 +1,13 @@
 """Copy rows of bytes on a device: the code that `gather_rows`, `gather_cached` and `move_rows` share.
 
 A kernel gets addresses as 64-bit integers, so it reads host memory, mapped files and the device's own memory in the same way, whatever
-object owns them. In: addresses of rows. Out: their bytes at other addresses. Invariant: at any row size and alignment, a copy writes no byte
-outside the rows and reads none outside the words that a row lies on.
+object owns them. In: addresses of rows. Out: their bytes at other addresses. Invariant: at any row size and alignment, a copy writes no
+byte outside the rows and reads none outside the words that a row lies on.
 
 A copy uses the widest words that divide all addresses and the row's size: 16 bytes, as two words of 8 that the compiler joins, else 8 or 4.
 Over the link, rows of 32 bytes or more are read in words of 16 whatever their alignment, and the bytes beside a row are dropped: narrower
-words would need more requests for as many bytes. With an alignment below 4 bytes, a word that was read is written in pieces of 2 or 1. A row
-that does not begin at a multiple of 128 bytes is read from the boundary before it, with the lanes before its first byte idle, so that
+words would need more requests for as many bytes. With an alignment below 4 bytes, a word that was read is written in pieces of 2 or 1. A
+row that does not begin at a multiple of 128 bytes is read from the boundary before it, with the lanes before its first byte idle, so that
 requests over the link are for whole lines. Source: UVA, which reports 88-93 % of the link's bandwidth with this and 78-82 % without.
 """
 

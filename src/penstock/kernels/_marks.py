@@ -1,9 +1,9 @@
 """Marks of rows that were hit, as a bit of their directory entries, and how CLOCK and SIEVE process a group of ids at once.
 
 If ids are processed one by one, the processor predicts per id whether it hits and whether the hand spares a row, and is often wrong. In a
-group, all hits are marked first, without a branch; then the hand finds a row for each miss; then the misses enter. Meanwhile the hits of the
-group carry FRESH. Where the hand meets a FRESH row, one-by-one processing might give another result (the hit might come after the miss). So
-the group ends before that miss, later marks are undone, and the miss is processed alone.
+group, all hits are marked first, without a branch; then the hand finds a row for each miss; then the misses enter. Meanwhile the hits of
+the group carry FRESH. Where the hand meets a FRESH row, one-by-one processing might give another result (the hit might come after the
+miss). So the group ends before that miss, later marks are undone, and the miss is processed alone.
 
 Entries are int32: negative, or a slot below FRESH, plus MARK if the row was hit since the hand passed it.
 """
