@@ -3,7 +3,7 @@
 In: a graph as `breadth_first` takes it, and the community of each node. Out: the communities after one round. Invariant: nodes are visited
 one by one, by id, and each sees the changes before it, so the result depends only on the input.
 Source: Raghavan, Albert, Kumara 2007; the limit on sizes as in Ugander and Backstrom 2013, so that no community grows over the whole graph.
-Refused: visits in random order. They read lists all over memory or disk, and took several times as long for a result of equal quality.
+Refused: visits in random order. They read lists all over memory or disk, and took several times as long for the same result.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def pad_edges(from_, to, edges, sources, targets, out_from, out_to):
 
 @kernel
 def pad_row_ptr(row_ptr, edges, targets, out):
-    """Write row pointers of the padded edges to `out`, int64[1 + sum of the targets' sizes]. `row_ptr`: those of the sampled edges."""
+    """Write row pointers of the padded edges to `out`, int64[1 + sum of sizes of targets[:num_hops]]. `row_ptr`: of the sampled edges."""
     first = place = target_first = target_place = 0
     for hop in range(edges.shape[0]):
         (count, size), (num_targets, target_size) = edges[hop], targets[hop]
