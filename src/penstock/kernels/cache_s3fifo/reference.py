@@ -1,6 +1,6 @@
 """S3-FIFO: the definition. Source: Yang et al., FIFO queues are all you need for cache eviction (SOSP'23), Algorithm 1 and 4.2.
 
-An id is in the ghost queue while it is one of the last `ghost_size` ids that entered it and has not come back to the cache.
+An id is in the ghost queue while it is one of the last `ghost_size` ids that entered it and has not come back to the cache since.
 """
 
 from __future__ import annotations
