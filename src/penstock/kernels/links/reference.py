@@ -48,7 +48,7 @@ def draw_negatives(
         sources: int64[n], the sources if they are given; empty: they are drawn too.
         source_most: int64[n], `most` of each link. source_order, source_sums: see `draw_node`. target_...: likewise.
         positives: adjacencies (indptr int64[num_dst + 1], indices int[m]) of the links that must not be drawn; empty arrays: no link.
-        attempts: how often each link is drawn until it is no positive; the last draw stays even if it is one.
+        attempts: most draws per link, at least 1. Drawing stops at the first pair that is not positive; the last pair stays in any case.
     Returns:
         (int64[n] sources, int64[n] targets, how many of these pairs are positives).
     """
