@@ -39,7 +39,7 @@ FAR_COLUMN_BYTES = 2 << 10
 MAX_ROWS = 4 << 10
 """Most rows that a program copies at once."""
 WIDE_BYTES = 32
-"""Rows of at least so many bytes are read over the link in words of 16, whatever their alignment."""
+"""Rows of at least this size are read over the link in words of 16, whatever their alignment."""
 
 
 @triton.jit

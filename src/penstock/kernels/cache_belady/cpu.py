@@ -30,7 +30,7 @@ USED, LOWEST, SETTLED = range(3)
 set."""
 
 GROUP = 16
-"""So many ids are looked up without branches; then the hits among them that have no next use join their queues."""
+"""Ids looked up at a time, without branches; then the hits among them that have no next use join their queues."""
 
 
 @kernel

@@ -17,7 +17,7 @@ NEWEST, COME = range(2)
 """Indices in `cursor`."""
 
 GROUP = 64
-"""So many ids are looked up before their misses are inserted."""
+"""Ids looked up before their misses are inserted."""
 
 
 @helper

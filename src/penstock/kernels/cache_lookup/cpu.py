@@ -11,10 +11,10 @@ from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_far, store
 
 AHEAD = 64
-"""The directory entry of an id is prefetched so many ids ahead."""
+"""How many ids ahead the directory entry of an id is prefetched."""
 
 FAR_AHEAD = 512
-"""A table that a hand reads in order is prefetched so many places ahead; the hand moves too slowly for the hardware prefetcher."""
+"""How many places ahead a table is prefetched that a hand reads in order; the hand moves too slowly for the hardware prefetcher."""
 
 LOW = (1 << 32) - 1
 """Mask of the slot in a queue entry, node << 32 | slot. The entry holds the node to spare an eviction one random read."""

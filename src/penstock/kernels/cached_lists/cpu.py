@@ -6,7 +6,7 @@ from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_read, store
 
 AHEAD = 16
-"""The entries of a node are prefetched so many nodes ahead."""
+"""How many nodes ahead the entries of a node are prefetched."""
 
 
 @helper

@@ -18,7 +18,7 @@ def propagate(adjacency, out_ptr, out_nodes, max_size, labels, sizes):
 
     Args:
         adjacency, out_ptr, out_nodes: see `breadth_first`; a neighbour counts as often as it is in a list.
-        max_size: a community with so many nodes takes no more.
+        max_size: a community with max_size nodes takes no more.
         labels: int[num_nodes], the community of each node; changed. sizes: int[num_nodes], nodes per community; changed.
     Returns:
         How many nodes changed. Among equally frequent communities, a node keeps its own, else takes the one met first.

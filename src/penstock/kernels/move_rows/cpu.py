@@ -6,7 +6,7 @@ from penstock.kernels._compile import kernel
 from penstock.kernels._memory import copy_bytes, load, prefetch_bytes
 
 AHEAD = 8
-"""A row is prefetched so many rows ahead."""
+"""How many rows ahead a row is prefetched."""
 
 
 @kernel

@@ -12,7 +12,7 @@ from penstock.kernels._compile import kernel
 from penstock.kernels._memory import load, prefetch_write, store
 
 AHEAD = 24
-"""The place that a record accesses is prefetched so many records ahead."""
+"""How many records ahead the place that a record accesses is prefetched."""
 
 
 @kernel

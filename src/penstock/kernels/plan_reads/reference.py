@@ -19,7 +19,7 @@ def plan_reads(rows, row_bytes, data_offset, block_bytes, gap_bytes, max_bytes):
         row_bytes: bytes of a row, at least 1; row r begins at byte data_offset + r * row_bytes.
         data_offset: where in the file row 0 begins, any number from 0 on.
         block_bytes: reads begin and end at multiples of it.
-        gap_bytes: holes of up to so many bytes are read and discarded.
+        gap_bytes: holes up to this size are read and discarded.
         max_bytes: most bytes of a read; a multiple of block_bytes.
     Returns:
         (starts, lengths, firsts, lasts, num_pages), the first four int64[num_reads]: read k is bytes [starts[k], starts[k] + lengths[k])

@@ -14,7 +14,7 @@ from penstock.kernels._memory import load, prefetch_read, store
 from penstock.kernels._random import below_wide, copy_of, philox, sample_counter
 
 AHEAD = 16
-"""Offsets are prefetched so many walks ahead."""
+"""How many walks ahead offsets are prefetched."""
 
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 

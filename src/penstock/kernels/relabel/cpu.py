@@ -14,7 +14,7 @@ from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_write, store
 
 AHEAD = 32
-"""The table entry of an id is prefetched so many ids ahead."""
+"""How many ids ahead the table entry of an id is prefetched."""
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _1, _32 = np.uint64(1), np.uint64(32)

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 SHORT = 16
-"""Lists of up to so many edges have no guide: a search goes through the whole list."""
+"""Lists of up to SHORT edges have no guide: a search goes through the whole list."""
 
 STEP_BITS = 3
 """A guide has one entry per 2**STEP_BITS edges of a list."""

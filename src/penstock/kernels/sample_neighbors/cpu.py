@@ -16,7 +16,7 @@ from penstock.kernels._memory import load, prefetch_read, store
 from penstock.kernels._random import COUNTER_ROWS, below_narrow, below_wide, copy_of, draw_block, keep_counter, philox, sample_counter
 
 AHEAD = 16
-"""The offsets of the list of a node are prefetched so many nodes ahead."""
+"""How many nodes ahead the offsets of a node's list are prefetched."""
 
 TILE = 128
 """Nodes whose random words are computed together."""

@@ -19,7 +19,7 @@ AHEAD, NEAR = 16, 6
 """How many nodes ahead the offsets of a node's list are prefetched, and the beginning of the list."""
 
 GUESSES = 8
-"""So many times the search for the bound interpolates; then it halves, which ends whatever the numbers are."""
+"""How often the search for the bound interpolates; then it halves, which ends whatever the numbers are."""
 
 VECTOR = 16
 """Numbers are computed in groups of this size, because a scalar remainder takes as long as a group. Scratch is longer than the lists by as

@@ -21,7 +21,7 @@ from penstock.kernels.running_sums.reference import SHORT, STEP_BITS
 from penstock.kernels.sample_neighbors.cpu import read_neighbors
 
 AHEAD = 16
-"""The offsets of the list of a node are prefetched so many nodes ahead."""
+"""How many nodes ahead the offsets of a node's list are prefetched."""
 
 TILE = 64
 """Nodes whose draws go in step."""
@@ -34,7 +34,7 @@ LINE = 8
 
 NEAR_HALVINGS = 4
 NEAR = 1 << NEAR_HALVINGS
-"""A search that is down to so many positions is finished at once: their cache lines are prefetched."""
+"""A search with at most NEAR positions left is finished at once: their cache lines are prefetched."""
 
 MAX_DRAWS = 1 << 20
 """Most draws per node and hop: each takes a block of its own."""

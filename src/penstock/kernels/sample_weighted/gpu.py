@@ -35,7 +35,7 @@ from penstock.kernels._triton import cdiv, launch
 from penstock.kernels.sample_neighbors import gpu as uniform
 
 ELEMENTS = 512
-"""Elements of a tile per warp: so many intervals stay in registers."""
+"""Elements of a tile per warp: this number of intervals stays in registers."""
 
 _NEVER: tl.constexpr = tl.constexpr((1 << 63) - 1)
 

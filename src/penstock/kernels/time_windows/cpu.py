@@ -7,7 +7,7 @@ from penstock.kernels._memory import load, prefetch_read, store
 from penstock.kernels.sample_neighbors.cpu import num_taken
 
 AHEAD = 16
-"""The offsets of a node's list are prefetched so many nodes ahead, the end of the list half as many ahead."""
+"""How many nodes ahead the offsets of a node's list are prefetched; the end of the list, half as many nodes ahead."""
 
 RUN = 32
 """Length of the runs that are sorted by insertion before they are merged."""

@@ -23,7 +23,7 @@ def find_windows(indptr, times, nodes, span, trees, until, last, windows, status
         indptr: int64[num_dst + 1]. times: int[num_edges], ascending within each list.
         nodes, span: the frontier, see `sample_neighbors.gpu.count_neighbors`.
         trees: int64[>= span[1]], the tree of each element of `nodes`. until: int64[number of trees], the moment of each tree.
-        last: keep only so many of the latest edges; negative: all.
+        last: keep only the `last` latest edges; negative: all.
         windows: int64[b, 2], the result: where in `times` each window begins, and how many edges it has. b is at least the size of the
             frontier; windows after it are empty.
         status: int64[2]; status[0] is lowered to the first i such that the list of the i-th node lies outside the edges. Its window is

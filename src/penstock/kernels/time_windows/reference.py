@@ -29,7 +29,7 @@ def find_windows(indptr, times, nodes, until, *, last):
     Args:
         indptr: int64[num_dst + 1]. times: int[num_edges], ascending within each list.
         nodes: int64[n], ids of destination nodes. until: int64[n], the moment of each node; an edge of exactly this time is in the window.
-        last: keep only so many of the latest edges; negative: all.
+        last: keep only the `last` latest edges; negative: all.
     Returns:
         int64[2 * n]: where in `times` the window of each node begins, then how many edges each window has.
     """
