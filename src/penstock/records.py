@@ -1,6 +1,6 @@
-"""What flows through the house: graphs as arrays, and the sampled neighbourhood of one batch of seeds.
+"""The records that all packages share: graphs as arrays, and the sampled neighbourhood of one batch of seeds.
 
-All graphs are typed: a homogeneous one has one node type and one edge type (`NODE`, `EDGE`).
+All graphs are typed: a homogeneous graph has one node type and one edge type (`NODE`, `EDGE`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EDGE: EdgeType = ("node", "to", "node")
 
 NODE_NAMES = ("n_id", "num_sampled_nodes", "input_id", "batch_size", "num_nodes")
 EDGE_NAMES = ("edge_index", "row_ptr", "e_id", "num_sampled_edges")
-"""Attributes that batches have, by PyG's names; no field can have one of these names."""
+"""Attributes that batches have, as PyG names them; no field may have one of these names."""
 
 Allocator = Callable[[int, Any], np.ndarray]
 """(number of elements, dtype) -> one-dimensional array, contents undefined. `numpy.empty` is one; a buffer pool is another."""
@@ -41,22 +41,24 @@ Span = tuple[str, float, float, int]
 
 @dataclass(frozen=True, slots=True)
 class CSC:
-    """In-neighbour lists of one edge type: those of v are `indices[indptr[v]:indptr[v + 1]]`, in their original order.
+    """In-neighbour lists of one edge type: the list of v is `indices[indptr[v]:indptr[v + 1]]`, in the original order.
 
     Attributes:
         indptr: int64[num_dst + 1].
         indices: int32 or int64[num_edges], source nodes.
-        edge_ids: int32 or int64[num_edges]: the user's number of the edge at each position; None where it is the position itself.
+        edge_ids: int32 or int64[num_edges]: the user's number of the edge at each position; None: the number is the position itself.
         lists: where the sampler reads neighbours (see `penstock.sample.lists`); None: in `indices`.
         sums: int64[num_edges], running sums of the edges' weights within each list (see `penstock.sample.weights`); None: uniform.
         guide: uint32[num_edges // 8 + 1], where searches in the sums of long lists begin; given with `sums`.
         times: int32 or int64[num_edges], times of edges, ascending within each list (see `penstock.sample.times`); None: without times.
-        by_time: int32 or int64[num_edges], the positions of the edges in the order of time; None where lists are in that order.
-        timed: fingerprint of the times that were given; None without times.
-        told: of a partition: fingerprint of the `indices`, which other processes have: those here are all -1, and `lists` reads them.
-        numbers: of a partition: the `edge_ids`, which other processes have (`penstock.store.tiers.Elements`), if there are any.
-        draws: of a partition: draws by weight or by time in the processes that have the lists, see `penstock.exchange.draws`.
-        are_edges: of a partition: (int64[n] sources, int64[n] targets) -> bool[n], whether each pair is an edge.
+        by_time: int32 or int64[num_edges], the positions of the edges in the order of time; None: the lists are in that order.
+        timed: fingerprint of the given times; None without times.
+        told: in a partition: fingerprint of the whole graph's `indices`. The `indices` here are all -1, and `lists` reads them from the
+            processes that have them.
+        numbers: in a partition: reads the `edge_ids`, if there are any, from the processes that have them
+            (`penstock.store.tiers.Elements`).
+        draws: in a partition: draws by weight or by time in the processes that have the lists, see `penstock.exchange.draws`.
+        are_edges: in a partition: function (int64[n] sources, int64[n] targets) -> bool[n], whether each pair is an edge.
     """
 
     indptr: np.ndarray
@@ -74,11 +76,11 @@ class CSC:
     draws: Any = None
 
     def degrees(self, nodes: np.ndarray) -> np.ndarray:
-        """int64[n]: lengths of the lists of int64[n] `nodes`."""
+        """Return int64[n]: the lengths of the lists of int64[n] `nodes`."""
         return self.indptr[nodes + 1] - self.indptr[nodes]
 
     def all_indices(self, what: str) -> np.ndarray:
-        """The `indices`, of which `what` reads all; NotSupportedError where other processes have them."""
+        """Return the `indices`, for code that reads all of them; NotSupportedError, naming `what`, if other processes have them."""
         if self.told is not None:
             raise NotSupportedError(f"{what} reads all neighbour lists, and those of a partition are with several processes: leave it out")
         return self.indices
@@ -102,7 +104,7 @@ class Graph:
         num_nodes: node type -> count.
         adjacency: edge type -> in-neighbour lists of its destination type.
         is_homogeneous: whether batches are `Data` rather than `HeteroData`.
-        out_degrees: node type -> uint32 or int64[num_nodes]; given with a partition, where they cannot be counted.
+        out_degrees: node type -> uint32 or int64[num_nodes]; given in a partition, where they cannot be counted.
     """
 
     num_nodes: dict[NodeType, int]
@@ -126,15 +128,16 @@ class Graph:
         return list(self.adjacency)
 
     def first_from(self, node_type: NodeType) -> int:
-        """Number of the first edge type whose source is a node type, by which that type is numbered in random counters."""
+        """Return the number of the first edge type whose source is `node_type`; random counters use it as the number of the node type."""
         return next(number for number, edge_type in enumerate(self.adjacency) if edge_type[0] == node_type)
 
     def without_edge_numbers(self) -> Graph:
-        """The same graph without the user's numbers of edges, which would be read one by one."""
+        """Return the same graph without the user's edge numbers, which would be read one by one."""
         return replace(self, adjacency={e: replace(csc, edge_ids=None, numbers=None) for e, csc in self.adjacency.items()})
 
     def check_lists(self) -> None:
-        """Raise CorruptStoreError where a list lies outside the edges, before all lists are followed. One pass over the row pointers."""
+        """Raise CorruptStoreError if a list lies outside the edges; for code that then follows all lists. One pass over the row
+        pointers."""
         for edge_type, csc in self.adjacency.items():
             for first in range(0, csc.num_dst, _BLOCK):
                 ends = csc.indptr[first : first + _BLOCK + 1]
@@ -144,7 +147,7 @@ class Graph:
 
 
 def check_neighbors(edge_type: EdgeType, num_src: int, positions: Sequence[int] | np.ndarray, neighbors: np.ndarray) -> None:
-    """Raise CorruptStoreError where one of int[n] `neighbors`, which stand at these positions, is no node."""
+    """Raise CorruptStoreError if one of int[n] `neighbors`, read at int[n] `positions`, is not in [0, num_src)."""
     if neighbors.size and not 0 <= neighbors.min() <= neighbors.max() < num_src:
         bad = np.flatnonzero((neighbors < 0) | (neighbors >= num_src))[0]
         raise damaged_neighbor(edge_type, num_src, int(positions[bad]), int(neighbors[bad]))
@@ -158,8 +161,8 @@ class SampledEdges:
         edge_index: int64[2, num_edges]: row 0 the source, row 1 the destination, both as positions in `Sample.nodes`; row 1 ascends.
         row_ptr: int64[num_rows + 1]: the edges into destination i are `row_ptr[i]:row_ptr[i + 1]`; nodes past the last row were
             not expanded and have none.
-        positions: int64[num_edges], position of each edge in `CSC.indices`; of edges that walks make, how often they visited the source.
-        num_per_hop: edges taken at each hop; None where edges do not belong to hops (induced).
+        positions: int64[num_edges], position of each edge in `CSC.indices`; with random walks, how often they visited the source.
+        num_per_hop: number of edges sampled at each hop; None if edges do not belong to hops (induced).
     """
 
     edge_index: np.ndarray
@@ -177,7 +180,7 @@ class Sample:
         edges: edge type -> sampled edges.
         num_nodes_per_hop: node type -> nodes first seen at each hop, seeds at index 0.
         trees: node type -> int64[n], the seed that each node belongs to; None unless sampling is disjoint.
-        marks: node type -> int32[n], slot of each row in the cache of the training process, -1 for none; only of types looked up.
+        marks: node type -> int32[n], slot of each row in the trainer's cache, -1 for none; only for node types that the sampler looked up.
     """
 
     nodes: dict[NodeType, np.ndarray]
@@ -188,11 +191,11 @@ class Sample:
 
     @property
     def num_seeds(self) -> dict[NodeType, int]:
-        """Seeds of each node type."""
+        """Number of seeds of each node type."""
         return {node_type: counts[0] for node_type, counts in self.num_nodes_per_hop.items()}
 
     @property
     def num_bytes(self) -> int:
-        """Memory of its nodes and edges."""
+        """Bytes of its nodes and edges."""
         of_edges = (array.nbytes for each in self.edges.values() for array in (each.edge_index, each.row_ptr, each.positions))
         return sum(ids.nbytes for ids in self.nodes.values()) + sum(of_edges)

@@ -1,7 +1,7 @@
-"""Waiting for other processes of a `torch.distributed` group, whose waits ignore signals and report nothing: another thread waits.
+"""Wait for other processes of a `torch.distributed` group in another thread, because waits of torch ignore signals and report nothing.
 
-In: work that waits. Out: its result or exception. Invariant: work of a group is done in the order in which it was submitted, and none after
-a wait that was given up, since the other processes are then at another point.
+In: work that waits. Out: its result or exception. Invariant: the work of a group is done in the order of submission. After a wait that was
+given up, no work is done, since the other processes are then at another point.
 """
 
 from __future__ import annotations

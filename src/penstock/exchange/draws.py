@@ -1,9 +1,9 @@
 """Draws by weight or by time from lists of other parts: the process that has a list draws from it.
 
-In: nodes, and how to draw from each. Out: positions. Invariant: the same as for the whole graph, since a draw depends on its list and a
-counter, but not on any order of work. A list thus costs 8 bytes to request (16 with the number of its tree, 24 by time) and 4 per edge
-drawn, no matter how long it is, and each process keeps running sums, or the order of time, only of its own part. Source: DistDGLv2 5.5.1,
-which makes all draws this way.
+In: nodes, and how to draw from each. Out: positions. Invariant: the positions are those of the whole graph, since a draw depends on its
+list and a counter, but not on any order of work. A list costs 8 bytes to request (16 with the number of its tree, 24 by time) and 4 per
+edge drawn, however long it is. Each process keeps running sums, or the order of time, for its own part only. Source: DistDGLv2 5.5.1, which
+makes all draws this way.
 
 A request is int64 numbers: fanout, replace, takes_last, key (2), batch, hop, number of the edge type, whether copies follow, whether times
 follow; then nodes, copies and times. The answer has a slot for each edge that a list may give, node after node: the index of the edge drawn
@@ -67,7 +67,7 @@ class DrawTable:
     """Answers requests of other processes for draws, as a `Table` answers requests for rows.
 
     Attributes:
-        key: of the table. lists: those of this part.
+        key: identifies the table. lists: the lists of this part.
     """
 
     key: tuple[str, EdgeType]
@@ -87,7 +87,7 @@ class OwnLists:
     """This part's lists of an edge type, prepared for draws by a field at the first request.
 
     Args:
-        edge_type: of the lists. num_src: number of nodes of the source type.
+        edge_type: edge type of the lists. num_src: number of nodes of the source type.
         shares: which part has which edges. part: number of this part.
         neighbors: int[edges of this part].
         prepare: adds to the lists what the draws need: running sums, or the order of time.
@@ -178,7 +178,7 @@ class RemoteDraws:
         return self._own.resident_bytes
 
     def prepare(self, nodes: np.ndarray) -> None:
-        """Make the owners of these nodes prepare their lists now, by requesting one edge of each node, which is not used."""
+        """Make the owners of these nodes prepare their lists now: request one edge of each node, and do not use it."""
         how = Draw(1, False, False, np.zeros(2, np.uint64), 0, 0, 0)
         self._ask(how, Frontier(nodes, until=np.zeros(nodes.size, np.int64)), np.ones(nodes.size, np.int64))
 

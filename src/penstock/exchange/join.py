@@ -43,16 +43,16 @@ _SAY_S = 10.0
 
 
 class PartitionedGraph:
-    """A graph of which this process has one part; made by `join`. As a context manager it waits, at the end of a block that did not fail,
-    until no other process needs its rows.
+    """A partitioned graph; this process has one part. Made by `join`. As a context manager, at the end of a block that did not fail, it
+    waits until no other process needs its rows.
 
     Args:
-        part: of this process, open.
+        part: the part of this process, open.
         us: the introduction that this process sends to others.
         peers: all processes, by rank, including this one.
         door: the listening socket for connections of other processes.
     Attributes:
-        rank, num_ranks: of this process, for loaders: part p belongs to the ranks r with r mod num_parts = p.
+        rank, num_ranks: rank of this process and number of ranks, for loaders: part p belongs to the ranks r with r mod num_parts = p.
         tables, tiers: by key (see `penstock.exchange.tables`): the description of rows, and the tier that reads them from their owners.
     """
 
@@ -72,7 +72,7 @@ class PartitionedGraph:
         self._finalizer = weakref.finalize(self, _end, self._server, peers, self._pid)
 
     def _ask_for(self, part: int) -> Peer | None:
-        """Return the peer to ask for rows of a part; the processes that have the part serve equally many others each."""
+        """Return the peer to ask for rows of a part; each process that has the part serves equally many others."""
         if part == self.part.number:
             return None
         having = [peer for peer in self._peers if peer.part == part]
@@ -154,7 +154,7 @@ def join(
     """Join a partition. Every process calls it at the same point, and gets the same graph.
 
     Args:
-        path: folder of the whole partition, of which this process opens its part; or of the part that this machine has.
+        path: folder of the whole partition (this process opens its part), or of the part that this machine has.
         group: the `torch.distributed` group of the processes; None: the default one.
         addresses: instead of a group: "host:port" of each process, by rank; process r has part r mod num_parts. Anyone who can
             reach these ports can read the graph.

@@ -1,10 +1,11 @@
-"""Kernels: one folder each, with `reference.py` (NumPy, the definition), `cpu.py` (Numba) and, of some, `gpu.py` (Triton).
+"""Kernels: one folder each, with `reference.py` (NumPy, the definition), `cpu.py` (Numba) and for some kernels `gpu.py` (Triton).
 
-Same argument order and local names in each, so that they diff well. `reference` returns; the others write into what they are given.
-Arguments are checked by the caller; a kernel raises nothing, and allocates nothing but scratch where that is simpler.
+All files of a kernel use the same argument order and local names, so that they diff well. `reference` returns its result; the others write
+into arrays that the caller gives. The caller checks the arguments. A kernel raises nothing, and allocates nothing but scratch where that is
+simpler.
 
-What several share lies beside the folders. Of Numba: how they are compiled (`_compile`), memory and bits (`_memory`, `_bits`), random
-numbers (`_random`), system calls (`_system`), lists of neighbours by type (`_typed_lists`), and what caches are made of (`_lists`,
-`_queues`, `_marks`, `cache_lookup`). Of Triton: launches (`_triton`, `_recording`, `_cuda`), rows (`_device_rows`), neighbour lists
-(`_device_lists`) and running sums (`_block_sums`).
+Shared modules are beside the folders. For Numba: compilation (`_compile`), memory and bits (`_memory`, `_bits`), random numbers
+(`_random`), system calls (`_system`), neighbour lists by type (`_typed_lists`), and the parts of caches (`_lists`, `_queues`, `_marks`,
+`cache_lookup`). For Triton: launches (`_triton`, `_recording`, `_cuda`), rows (`_device_rows`), neighbour lists (`_device_lists`) and
+running sums (`_block_sums`).
 """

@@ -1,4 +1,4 @@
-"""Bits of words, and bitmaps: uint64 vectors of 64 places each word, for kernels."""
+"""Bits of words, and bitmaps (uint64 vectors with 64 places per word), for kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.kernels._memory import load, store
 
 @intrinsic
 def highest_bit(typing_context, word):
-    """The number of the highest bit set in a uint64 that is not 0, as an int64."""
+    """The index of the highest set bit of a nonzero uint64, as an int64."""
 
     def generate(context, builder, signature, arguments):
         zeros = builder.ctlz(arguments[0], ir.IntType(1)(1))

@@ -1,7 +1,8 @@
-"""Running sums of what programs count, on a device: each sums up its own block and says how much that is, the last one to come sums these.
+"""Running sums over the programs of a kernel, on a device: each program stores the total of its block, and the last to arrive sums the
+totals.
 
-In: the total of each block. Out: what comes before each. Invariant: nothing is allocated, so that a device can record it with the rest of a
-batch (`kernels/_recording.py`); torch's running sums take memory. Imports Triton.
+In: the total of each block. Out: the sum of the totals before each block. Invariant: nothing is allocated, so that a device can record the
+kernel with the rest of a batch (`kernels/_recording.py`); torch's running sums allocate. Imports Triton.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ import triton.language as tl
 from penstock.kernels._triton import cdiv
 
 _CHUNK: tl.constexpr = tl.constexpr(1024)
-"""Blocks that are summed up at once."""
+"""Blocks that are summed at once."""
 
 
 class Blocks(NamedTuple):
     """Memory for the sums of the blocks of one kernel.
 
     Attributes:
-        before: int64[number of blocks], what comes before each.
-        arrived: int64[1], 0; kernels that do not run at the same time may share it.
+        before: int64[number of blocks], the sum of the totals before each block.
+        arrived: int64[1], 0 between kernels; kernels that do not run at the same time may share it.
     """
 
     before: torch.Tensor
@@ -31,19 +32,19 @@ class Blocks(NamedTuple):
 
 
 def make_blocks(m: int, size: int, arrived: torch.Tensor) -> Blocks:
-    """Take memory for the sums of m elements, `size` in a block."""
+    """Allocate memory for the sums of m elements in blocks of `size`."""
     return Blocks(torch.empty(max(1, cdiv(m, size)), dtype=torch.int64, device=arrived.device), arrived)
 
 
 @triton.jit
 def sum_blocks(before, arrived, block, total, start, ends, num_ends):
-    """Say what a program's block comes to; the last program to do so makes of all what comes before them.
+    """Store the total of a program's block; the last program to do so turns all totals into running sums.
 
     Args:
-        before, arrived: of `Blocks`: before[i] = start[0] + the totals of the blocks before i.
-        block, total: of this program; each says it once.
-        start: int64[>= 1]; may be part of `ends`: no program may read it behind this.
-        ends: int64[num_ends], at most `_CHUNK`; each becomes start[0] + the sum of all.
+        before, arrived: see `Blocks`; before[i] becomes start[0] + the totals of the blocks before i.
+        block, total: the block of this program and its total; each program calls this once.
+        start: int64[>= 1]; may be part of `ends`, so no program may read it after this call.
+        ends: int64[num_ends], at most `_CHUNK`; each becomes start[0] + the sum of all totals.
     """
     tl.store(before + block, total)
     tl.debug_barrier()

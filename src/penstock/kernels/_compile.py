@@ -1,8 +1,8 @@
 """How kernels are compiled: Numba, without the GIL, cached on disk in a folder that changes whenever any kernel source changes.
 
-In: a Python function. Out: a compiled one. Invariant: a cached kernel always equals its source, also when only a helper in another
-module was edited (Numba itself looks at one file only), and a cache folder that cannot be written, fills its disk or holds damaged files
-costs compile time, never a failure.
+In: a Python function. Out: a compiled one. Invariants: a cached kernel always equals its source, also if only a helper in another module
+was edited (Numba itself checks one file only); a cache folder that is not writable, on a full disk or damaged costs compile time, never a
+failure.
 
 Switches, read once at import: `PENSTOCK_CACHE_DIR` chooses the folder, `PENSTOCK_CHECKED_KERNELS=1` compiles with bounds checks.
 """
@@ -30,11 +30,11 @@ logger = logging.getLogger("penstock")
 CHECKED = os.environ.get("PENSTOCK_CHECKED_KERNELS", "") not in ("", "0")
 _cache_folder_lock = threading.Lock()
 _is_new = False
-"""Whether this process made the folder of compiled kernels: all that it uses are to be compiled."""
+"""Whether this process created the folder of compiled kernels, so that all kernels it uses must be compiled."""
 
 
 def source_digest() -> str:
-    """Return 16 hex digits over every source file that a kernel can be made of."""
+    """Return a digest, 16 hex digits, of all source files that kernels are compiled from."""
     package = Path(__file__).parent
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted([package.parent / "rng.py", *package.rglob("*.py")]):
@@ -43,7 +43,8 @@ def source_digest() -> str:
 
 
 def chosen_folder() -> Path:
-    """Return the folder for this version's compiled kernels, made or not; OSError where there is no home folder to have it in."""
+    """Return the folder for this version's compiled kernels, which may not exist yet. OSError if it would be in a home folder and there is
+    none."""
     chosen = os.environ.get("PENSTOCK_CACHE_DIR")
     try:
         base = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
@@ -54,7 +55,7 @@ def chosen_folder() -> Path:
 
 @functools.cache
 def cache_folder() -> Path | None:
-    """Return the folder of this version's compiled kernels, made on first use; None where none can be written."""
+    """Return the folder of this version's compiled kernels, created on first use; None if it is not writable."""
     global _is_new
     folder: Path | None = None
     try:
@@ -86,7 +87,7 @@ def _note_first_use() -> None:
 
 
 class _Cache(FunctionCache):
-    """Numba's, and what its disk does is no failure of a kernel."""
+    """Numba's file cache, except that an error of the disk does not fail a kernel."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         if _is_new:
@@ -95,9 +96,9 @@ class _Cache(FunctionCache):
             return super().load_overload(sig, target_context)
         except OSError:
             return None
-        except Exception:  # of a damaged file pickle raises nearly anything
+        except Exception:  # pickle raises nearly anything for a damaged file
             with suppress(OSError):
-                self.flush()  # an index that cannot be read would be met again when the kernel is saved
+                self.flush()  # else saving the kernel would fail at the same unreadable index
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -108,7 +109,7 @@ class _Cache(FunctionCache):
 
 
 def _enable_cache(dispatcher: Any) -> None:
-    """Point Numba's file cache of one kernel at our folder. Numba reads the folder from a global while it builds the cache object."""
+    """Let Numba's file cache of one kernel use our folder. Numba reads the folder from a global while it builds the cache object."""
     folder = None if CHECKED else cache_folder()
     if folder is None:
         dispatcher._cache = NullCache()
@@ -123,28 +124,28 @@ def _enable_cache(dispatcher: Any) -> None:
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a serial kernel that runs without the GIL. Compiled on the first call per set of types."""
+    """Compile a serial kernel that runs without the GIL. Numba compiles it at the first call with each set of types."""
     dispatcher = numba.njit(nogil=True, boundscheck=CHECKED)(function)
     _enable_cache(dispatcher)
     return dispatcher
 
 
 def load_compiler() -> None:
-    """Call a kernel that does nothing. The first call of any makes Numba load half of itself: better at a moment of our choice."""
+    """Call a kernel that does nothing. The first call of any kernel makes Numba load half of itself; this chooses the moment."""
     _do_nothing(np.empty(0, np.int64))
 
 
 def helper(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a small function that kernels call; always inlined. It may not make arrays: Numba counts no references in it.
+    """Compile a small function that kernels call; always inlined. It must not create arrays: reference counting is off in it.
 
-    It would count those of the arguments, which are a kernel's arrays, with atomic instructions and at every call in a loop.
+    Otherwise Numba would count references to the arguments, the kernel's arrays, by atomic instructions at every call in a loop.
     """
     options: dict[str, Any] = dict(nogil=True, boundscheck=CHECKED, forceinline=True, _nrt=False)
     return numba.njit(**options)(function)
 
 
 intrinsic: Any = numba.extending.intrinsic
-"""Numba's. As it is typed there, what it makes would take one argument more than it does."""
+"""Numba's decorator. Numba's type annotation gives the decorated function one argument too many, so this one is Any."""
 
 
 @kernel

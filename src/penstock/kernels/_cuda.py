@@ -1,6 +1,6 @@
-"""What is asked of the driver: memory of the host that a device reads, graphs of kernels, streams. Nothing here is imported from CUDA.
+"""Calls to the CUDA driver: host memory that a device reads, graphs of kernels, streams. Nothing is imported from CUDA.
 
-The driver's own library is called, not the runtime's: a refusal there leaves no error behind for torch to find at its next launch.
+These calls go to the driver's library, not to the runtime: an error there is not left behind for torch to find at its next launch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 
 @functools.cache
 def driver() -> Any:
-    """The driver's library; OSError where there is none."""
+    """The driver's library; OSError if there is none."""
     library = ctypes.CDLL("libcuda.so.1")
     library.cuMemHostRegister_v2.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint]
     library.cuMemHostUnregister.argtypes = library.cuMemFreeHost.argtypes = [ctypes.c_void_p]
@@ -48,7 +48,7 @@ class KernelNode(ctypes.Structure):
 
 @functools.cache
 def graphs() -> Any:
-    """The driver's library, told how graphs are made; AttributeError where it is too old to make them."""
+    """The driver's library, with the signatures of the graph functions set; AttributeError if it is too old to have them."""
     library, pointer = driver(), ctypes.c_void_p
     library.cuFuncGetParamInfo.argtypes = [pointer, ctypes.c_size_t, pointer, pointer]
     library.cuGraphCreate.argtypes = [pointer, ctypes.c_uint]
@@ -60,7 +60,7 @@ def graphs() -> Any:
 
 
 def parameter_sizes(function: int) -> list[int]:
-    """Bytes of each parameter of a kernel that is loaded."""
+    """Bytes of each parameter of a loaded kernel."""
     sizes, offset, size = [], ctypes.c_size_t(), ctypes.c_size_t()
     while graphs().cuFuncGetParamInfo(function, len(sizes), ctypes.byref(offset), ctypes.byref(size)) == 0:
         sizes.append(size.value)
@@ -68,7 +68,7 @@ def parameter_sizes(function: int) -> list[int]:
 
 
 def make_graph(nodes: Sequence[KernelNode]) -> ctypes.c_void_p:
-    """Make a graph, on the device whose context is current, that runs kernels one after the other. Their parameters are copied.
+    """Make a graph that runs kernels one after another, on the device whose context is current. Their parameters are copied.
 
     Raises:
         TierError: the driver refuses.
@@ -88,13 +88,13 @@ def make_graph(nodes: Sequence[KernelNode]) -> ctypes.c_void_p:
 
 
 def check(code: int) -> None:
-    """Raise TierError with what the driver says, unless it has done what it was asked."""
+    """Raise TierError with the driver's message if `code` is an error."""
     if (error := _error(code)) is not None:
         raise TierError(error)
 
 
 def make_current(device: torch.device) -> None:
-    """Make the context of torch on a device that of this thread, which the driver's calls need."""
+    """Make torch's context on a device current in this thread; the driver's calls need one."""
     import torch
 
     with torch.cuda.device(device):
@@ -103,10 +103,10 @@ def make_current(device: torch.device) -> None:
 
 @contextmanager
 def on_stream(stream: torch.cuda.Stream | None) -> Iterator[None]:
-    """Within, what this thread asks of a device is asked of a stream; None: as before.
+    """Within, this thread's work for a device goes to `stream`; None: no change.
 
-    The device of the stream is made current first. torch goes back from a stream to the device that was current, of a new thread the first
-    one, and where this process has asked nothing of that, takes memory there for a context. For None it would look for a device.
+    The device of the stream is made current first: at the end, torch returns to the device that was current, in a new thread the first one,
+    and allocates a context there if the process has none. For None, torch would look for a device.
     """
     import torch
 
@@ -118,12 +118,12 @@ def on_stream(stream: torch.cuda.Stream | None) -> Iterator[None]:
 
 
 def register(address: int, num_bytes: int, flags: int) -> str | None:
-    """Lock pages of the host in memory and show them to the devices. Returns why the driver refuses, None where it does not."""
+    """Pin host pages and map them for the devices. Returns None, or why the driver refuses."""
     return _error(driver().cuMemHostRegister_v2(address, num_bytes, flags))
 
 
 def is_registered(address: int, num_bytes: int) -> bool:
-    """Whether memory of the host is pinned or registered already, all of it: torch's `is_pinned` looks at the first byte."""
+    """Whether all of some host memory is already pinned or registered; torch's `is_pinned` checks the first byte only."""
     start, size = ctypes.c_uint64(), ctypes.c_uint64()
     for found, what in ((start, _RANGE_START), (size, _RANGE_SIZE)):
         if driver().cuPointerGetAttribute(ctypes.addressof(found), what, address) != 0:
@@ -132,33 +132,33 @@ def is_registered(address: int, num_bytes: int) -> bool:
 
 
 def wait(device: torch.device) -> None:
-    """Wait until a device has done all that was asked of it."""
+    """Wait until a device has done all its work."""
     import torch
 
     torch.cuda.synchronize(device)
 
 
 def unregister(address: int, device: torch.device) -> None:
-    """Undo `register`, once the device has done all that was asked of it: it might be reading there."""
+    """Undo `register`, after the device has done all its work: it might be reading there."""
     wait(device)
     driver().cuMemHostUnregister(address)
 
 
 def allocate(num_bytes: int, flags: int) -> int | str:
-    """Take memory of the host from the driver, which its devices read. Returns its address, or why the driver refuses."""
+    """Allocate host memory that the devices can read. Returns its address, or why the driver refuses."""
     address = ctypes.c_void_p()
     refused = _error(driver().cuMemHostAlloc(ctypes.byref(address), num_bytes, flags))
     return refused or address.value or "the driver gives no memory"
 
 
 def free(address: int, device: torch.device) -> None:
-    """Undo `allocate`, likewise."""
+    """Undo `allocate`, after the device has done all its work."""
     wait(device)
     driver().cuMemFreeHost(address)
 
 
 def device_address(tensor: torch.Tensor, device: torch.device) -> int:
-    """Where a device finds the first byte of a tensor: its own, or of the host and pinned or registered.
+    """The address at which a device finds the first byte of a tensor: one of its own, or a pinned or registered one of the host.
 
     Raises:
         TierError: the device cannot read it.
@@ -168,7 +168,7 @@ def device_address(tensor: torch.Tensor, device: torch.device) -> int:
         return address
     found = ctypes.c_uint64()
     code = driver().cuPointerGetAttribute(ctypes.addressof(found), _DEVICE_POINTER, address)
-    if code == _NO_CONTEXT:  # a new thread that has asked nothing of the device yet
+    if code == _NO_CONTEXT:  # a new thread that has not used the device yet
         make_current(device)
         code = driver().cuPointerGetAttribute(ctypes.addressof(found), _DEVICE_POINTER, address)
     error = _error(code)

@@ -1,6 +1,7 @@
-"""What kernels that draw of neighbour lists on a device share: frontiers, lists, counters, and reading what was drawn. Imports Triton.
+"""Parts shared by the device kernels that draw from neighbour lists: frontiers, lists, counters, reading neighbours. Imports Triton.
 
-In: tensors that the device can read. Out: parts of kernels. Invariant: a list that lies outside the edges counts as empty, and is told.
+In: tensors that the device can read. Out: parts of kernels. Invariant: a list that lies outside the edges counts as empty, and `status`
+records it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import triton
 import triton.language as tl
 
 CLEAN = (1 << 63) - 1
-"""What `status` holds where nothing is damaged."""
+"""The value of `status` where no damage was found."""
 
 _CLEAN: tl.constexpr = tl.constexpr(CLEAN)
 
@@ -20,14 +21,14 @@ SLICES = (
     "nodes", "span", "taken", "words", "copies", "order", "within", "before", "arrived", "row_ptr", "positions", "columns", "neighbors",
     "status", "drawable",
 )  # fmt: skip
-"""Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
+"""Arguments that may begin anywhere in a larger tensor: a new alignment must not compile a new kernel in the middle of a run."""
 
 
 class Kept(NamedTuple):
-    """Lists of the best nodes, a prefix of all lists in the order of rank; see `cached_lists.reference.read_prefix`.
+    """The lists of the highest-ranked nodes: of all lists in the order of rank, a prefix; see `cached_lists.reference.read_prefix`.
 
     Attributes:
-        ranks: int32 or int64[num_dst], a permutation.
+        ranks: int32 or int64[num_dst], a permutation; the list of v is kept if ranks[v] < num_kept.
         prefix_ptr: int64[num_kept + 1].
         cached: indices.dtype[prefix_ptr[-1]].
     """
@@ -38,11 +39,11 @@ class Kept(NamedTuple):
 
 
 class InTime(NamedTuple):
-    """What may be drawn of the lists of a frontier, where edges have times.
+    """The edges that a frontier may draw from, where edges have times.
 
     Attributes:
         windows: int64[b, 2], see `time_windows.gpu`: parts of the lists in the order of time.
-        by_time: int32 or int64[num_edges], position in that order -> position; None: lists lie in it.
+        by_time: int32 or int64[num_edges], position in the order of time -> position in `indices`; None: the lists are in that order.
     """
 
     windows: torch.Tensor
@@ -50,20 +51,20 @@ class InTime(NamedTuple):
 
 
 def kept_arguments(kept: Kept | None) -> tuple[Any, ...]:
-    """What kernels take of lists that are kept."""
+    """The arguments of a kernel for kept lists: ranks, prefix_ptr, num_kept, cached."""
     return (None, None, 0, None) if kept is None else (kept.ranks, kept.prefix_ptr, kept.prefix_ptr.numel() - 1, kept.cached)
 
 
 def place_of(hop: int, edge_type: int) -> int:
-    """Their part of word 1 of the counter, as an int32: a kernel is compiled once for each type, and larger numbers would be another
-    one."""
+    """The part of counter word 1 that holds hop and edge type, as an int32: Triton compiles a kernel per integer type, so all values must
+    have the same one."""
     word = hop << 16 | edge_type << 20
     return word - (1 << 32) if word >= 1 << 31 else word
 
 
 @triton.jit
 def load_nodes(nodes, span, row):
-    """Nodes of a frontier, and which of them are there."""
+    """Return (the nodes of some rows of a frontier, which rows are inside it)."""
     begin = tl.load(span)
     inside = row < tl.load(span + 1) - begin
     return tl.load(nodes + begin + row, mask=inside, other=0), inside
@@ -71,7 +72,7 @@ def load_nodes(nodes, span, row):
 
 @triton.jit
 def find_list(indptr, num_edges, node, inside):
-    """Where the list of a node begins, how long it is, and whether it lies outside the edges: then it counts as empty."""
+    """Return (begin of a node's list, its length, whether it lies outside the edges); in the last case the length is 0."""
     start = tl.load(indptr + node, mask=inside, other=0)
     end = tl.load(indptr + node + 1, mask=inside, other=0)
     damaged = (start < 0) | (start > end) | (end > num_edges)
@@ -80,7 +81,7 @@ def find_list(indptr, num_edges, node, inside):
 
 @triton.jit
 def find_part(indptr, num_edges, windows, node, row, inside, IN_TIME: tl.constexpr):
-    """The same of what may be drawn of the list; a window is known to lie inside."""
+    """As `find_list`, for the part of the list that may be drawn; a window always lies inside the edges."""
     if IN_TIME:
         start = tl.load(windows + 2 * row, mask=inside, other=0)
         return start, tl.load(windows + 2 * row + 1, mask=inside, other=0), inside & (row < 0)
@@ -95,7 +96,7 @@ def any_of(flags):
 
 @triton.jit
 def num_taken(degree, fanout, REPLACE: tl.constexpr):
-    """How many of a list are taken."""
+    """How many edges are sampled from a list of length `degree`."""
     drawn = tl.where(degree > 0, fanout, 0)
     if REPLACE:
         return tl.where(fanout < 0, degree, drawn)
@@ -105,9 +106,9 @@ def num_taken(degree, fanout, REPLACE: tl.constexpr):
 
 @triton.jit
 def begin_rows(first, row, count, b, within, before, row_ptr, BLOCK: tl.constexpr):
-    """Write where the edges of some rows begin, which are of one block, from row `first` on; returns it, counted from row 0.
+    """Write where the edges of some rows of one block begin, from row `first` on. Returns the begins, with row 0 at 0.
 
-    `count`: edges of each. `within`, `before`: running sums, see `sample_neighbors.gpu.Counted`.
+    `count`: edges of each row. `within`, `before`: running sums, see `sample_neighbors.gpu.Counted`.
     """
     base = tl.load(before)
     end = tl.load(before + first // BLOCK) + tl.load(within + row, mask=row < b, other=0)
@@ -118,24 +119,24 @@ def begin_rows(first, row, count, b, within, before, row_ptr, BLOCK: tl.constexp
 
 @triton.jit
 def counter_words(node, copy, place):
-    """Words 0, 1 and 3 of the counter; see `penstock.rng`."""
+    """Words 0, 1 and 3 of a node's counter; see `penstock.rng`."""
     word_1 = (node >> 32).to(tl.uint32) | ((copy >> 12) << 8).to(tl.uint32) | place.to(tl.uint32)
     return node.to(tl.uint32), word_1, ((copy & 0xFFF) << 20).to(tl.uint32)
 
 
 @triton.jit
 def load_words(words):
-    """The key, and word 2 of the counter: the batch."""
+    """Return the two words of the key, and word 2 of the counter: the batch index."""
     return tl.load(words).to(tl.uint32), tl.load(words + 1).to(tl.uint32), tl.load(words + 2).to(tl.uint32)
 
 
 @triton.jit
 def read(indices, node, inside, start, position, taken, ranks, prefix_ptr, num_kept, cached, HAS_KEPT: tl.constexpr):
-    """Neighbours of a tile of nodes at the positions that were drawn, those of kept lists from nearby."""
+    """Read the neighbours of a tile of nodes at the drawn positions; those in kept lists from `cached`."""
     if HAS_KEPT:
         rank = tl.load(ranks + node, mask=inside, other=0)
         is_kept = inside & (rank < num_kept)
-        shift = tl.load(prefix_ptr + rank[:, None], mask=is_kept[:, None], other=0)  # Triton 3.6 fails over [:, None] of what is loaded
+        shift = tl.load(prefix_ptr + rank[:, None], mask=is_kept[:, None], other=0)  # Triton 3.6 fails at [:, None] of a loaded value
         near = tl.load(cached + (shift + position - start), mask=taken & is_kept[:, None], other=0)
         far = tl.load(indices + position, mask=taken & (rank >= num_kept)[:, None], other=0)
         return tl.where(is_kept[:, None], near, far)
@@ -145,12 +146,12 @@ def read(indices, node, inside, start, position, taken, ranks, prefix_ptr, num_k
 
 @triton.jit
 def tell_first(status, damaged, number):
-    """Lower a number at `status` to the first of those that are damaged."""
+    """Lower the number at `status` to the smallest `number` with `damaged` set."""
     first = tl.min(tl.where(damaged, number, _CLEAN).reshape(number.numel), axis=0)
     tl.atomic_min(status, first, mask=first != _CLEAN, sem="relaxed")
 
 
 @triton.jit
 def tell_wrong(neighbor, taken, num_src, number, status):
-    """Lower status[1] to the first place whose neighbour is no node."""
+    """Lower status[1] to the smallest `number` whose neighbour is out of range."""
     tell_first(status + 1, taken & ((neighbor < 0) | (neighbor >= num_src)), number)

@@ -1,14 +1,14 @@
-"""Rows of bytes, copied by the programs of a kernel for a device: what `gather_rows`, `gather_cached` and `move_rows` share.
+"""Copy rows of bytes on a device: the code that `gather_rows`, `gather_cached` and `move_rows` share.
 
-Everything is addressed by number: a kernel gets addresses as 64-bit integers, so that it reads memory of the host, mapped files and the
-device's own in the same way, whatever object owns it. In: addresses of rows. Out: their bytes elsewhere. Invariant: no byte outside the
-rows is written, and none read but those of the words that a row lies on, at any row size and alignment.
+A kernel gets addresses as 64-bit integers, so it reads host memory, mapped files and the device's own memory in the same way, whatever
+object owns them. In: addresses of rows. Out: their bytes at other addresses. Invariant: at any row size and alignment, a copy writes no
+byte outside the rows and reads none outside the words that a row lies on.
 
-A copy goes in the widest words that all addresses and the row's size are multiples of: 16 bytes as two of 8, which the compiler joins, else
-8 or 4. Over the link rows of 32 bytes and more are read by words of 16 whatever their alignment, and bytes beside a row are left out: more
-requests would be under way for as many bytes. What is less than 4 bytes is written in 2 or 1 of a word that was read. A row that does not
-begin at a multiple of 128 bytes is read from the boundary before it on, with the lanes before its first byte idle, so that requests over
-the link are for whole lines. Source: UVA, which reports 88-93 % of the link's bandwidth with that and 78-82 % without.
+A copy uses the widest words that divide all addresses and the row's size: 16 bytes, as two words of 8 that the compiler joins, else 8 or 4.
+Over the link, rows of 32 bytes or more are read in words of 16 whatever their alignment, and the bytes beside a row are dropped: narrower
+words would need more requests for as many bytes. With an alignment below 4 bytes, a word that was read is written in pieces of 2 or 1. A
+row that does not begin at a multiple of 128 bytes is read from the boundary before it, with the lanes before its first byte idle, so that
+requests over the link are for whole lines. Source: UVA, which reports 88-93 % of the link's bandwidth with this and 78-82 % without.
 """
 
 # types are constants of kernels here:
@@ -29,23 +29,23 @@ from penstock.kernels._triton import cdiv
 LINE: tl.constexpr = tl.constexpr(128)
 """Bytes of a request over the link."""
 NEAR_BYTES = 16 << 10
-"""That a program copies at once where rows come from the device's own memory, with what lies between the rows."""
+"""Bytes that a program copies at once from the device's own memory, unused columns included."""
 NEAR_COLUMN_BYTES = 1 << 10
-"""Of a row, that are copied at once there."""
+"""Bytes of one row that are copied at once from there."""
 FAR_BYTES = 12 << 10
-"""Of rows alone, that a program copies at once where they come over the link, or up to twice as many: few programs must have enough under
-way."""
+"""Bytes of rows that a program copies at once over the link, or up to twice as many: a few programs must keep enough requests in flight."""
 FAR_COLUMN_BYTES = 2 << 10
-"""Of a row, that are copied at once there; of longer ones it is as much as of near ones."""
+"""Bytes of one row that are copied at once over the link; of a longer row, NEAR_COLUMN_BYTES."""
 MAX_ROWS = 4 << 10
-"""That a program copies at once."""
+"""Most rows that a program copies at once."""
 WIDE_BYTES = 32
-"""Rows of as many are read by words of 16 over the link, whatever their alignment."""
+"""Rows of at least this size are read over the link in words of 16, whatever their alignment."""
 
 
 @triton.jit
 def load_places(block, order, num_rows, HAS_ORDER: tl.constexpr, ROWS: tl.constexpr):
-    """Which rows of a copy the `block`-th piece is, and which of them are there: by the int32[num_rows] at `order`, or as they stand."""
+    """Return (places of the rows in block `block` of a copy, which of them exist). `order`: address of int32[num_rows], the order of
+    the rows; without it, they come in ascending order."""
     places = block * ROWS + tl.arange(0, ROWS)
     are_there = places < num_rows
     if HAS_ORDER:
@@ -66,22 +66,22 @@ def copy_rows(
     steps: tl.constexpr = READ // read
     parts: tl.constexpr = read // written
     size: tl.constexpr = ROW_BYTES // written
-    num_words: tl.constexpr = (ROW_BYTES + 2 * READ - WORD - 1) // READ * steps  # that a row lies on, at most
+    num_words: tl.constexpr = (ROW_BYTES + 2 * READ - WORD - 1) // READ * steps  # most words that a row lies on
     slack: tl.constexpr = (LINE - READ) // read if SHIFTED else 0
     lead, before = tl.zeros_like(sources).to(tl.int32)[:, None], tl.zeros_like(sources).to(tl.int32)[:, None]
     if READ > WORD:
-        before = ((sources % READ) // written).to(tl.int32)[:, None]  # of the first word, what is not the row's
+        before = ((sources % READ) // written).to(tl.int32)[:, None]  # pieces of the first word before the row
         sources -= sources % READ
     if SHIFTED:
         lead = ((sources % LINE) // READ * steps).to(tl.int32)[:, None]
-    # multiples: else the compiler does not see it, and copies 16 bytes by 8
+    # without `multiple_of` the compiler does not see the alignment and copies 16 bytes as 8 + 8
     readable = tl.multiple_of(sources.to(tl.pointer_type(read_type))[:, None], (READ, READ))
     writable = tl.multiple_of(targets.to(tl.pointer_type(written_type))[:, None], (WORD, WORD))
     for first in range(0, num_words + slack, COLUMNS):
         columns = first - lead + tl.arange(0, COLUMNS)[None, :]
         places = columns * parts - before
         is_read = are_there[:, None] & (places >= 0) & (places < size)
-        if READ > WORD:  # all of a word of 16 bytes, or nothing of it: a mask as wide as what is read
+        if READ > WORD:  # a word of 16 bytes is read whole or not at all: the mask must be as wide as the read
             begins = ((first + tl.arange(0, COLUMNS)[None, :]) // steps * steps - lead) * parts - before
             is_read = are_there[:, None] & (begins > -steps * parts) & (begins < size)
         words = tl.load(readable + columns, mask=is_read)
@@ -94,12 +94,12 @@ def layout_of(row_bytes: int, source: int, *others: int, is_far: bool) -> dict[s
     """Choose how rows are copied.
 
     Args:
-        row_bytes: of a row, at least 1.
-        source: address of the rows that are read, over the link if `is_far`.
+        row_bytes: bytes of a row, at least 1.
+        source: address of the rows to read, over the link if `is_far`.
         others: addresses of other rows, read or written.
     Returns:
-        the constants of `copy_rows`, and ROWS and num_warps of a program. WORD: bytes that all addresses are multiples of, 1 to 16; READ:
-        bytes that are read at once.
+        the constants of `copy_rows`, and ROWS and num_warps of a program. WORD: a power of two from 1 to 16 that divides all addresses and
+        the row's size; READ: bytes per read.
     """
     alignment = source
     for address in others:
@@ -112,7 +112,7 @@ def _layout(row_bytes: int, source: int, alignment: int, is_far: bool) -> dict[s
     word = row_bytes | alignment | 16
     word &= -word
     read = 16 if is_far and row_bytes >= WIDE_BYTES else max(4, word)
-    is_shifted = row_bytes >= LINE.value and (row_bytes | source) % LINE.value != 0  # shorter ones are one instruction's anyway
+    is_shifted = row_bytes >= LINE.value and (row_bytes | source) % LINE.value != 0  # one instruction reads a shorter row anyway
     needed = cdiv(row_bytes + read - min(word, read), read) * read + (LINE.value - read if is_shifted else 0)
     most = FAR_COLUMN_BYTES if is_far else NEAR_COLUMN_BYTES
     column_bytes = triton.next_power_of_2(needed) if needed <= most else NEAR_COLUMN_BYTES
@@ -125,10 +125,10 @@ def _layout(row_bytes: int, source: int, alignment: int, is_far: bool) -> dict[s
 
 
 def integer_of(numbers: torch.Tensor) -> Any:
-    """The type of row numbers in a kernel."""
+    """The Triton type of row numbers."""
     return tl.int32 if numbers.dtype == torch.int32 else tl.int64
 
 
 def addresses_of(device: torch.device, *tensors: torch.Tensor) -> list[int]:
-    """Where a kernel on `device` finds the first byte of each of some contiguous tensors."""
+    """The addresses at which a kernel on `device` finds the first bytes of contiguous tensors."""
     return [device_address(tensor, device) for tensor in tensors]

@@ -1,7 +1,7 @@
 """Doubly linked lists of rows over one array, for kernels: `rows` int32[4 * n] holds (before, after, node, value) per row and per end.
 
-An end is a member that closes its list into a circle, so that a row can be taken out without knowing which list it is in. All that is
-known of a row lies in one cache line.
+An end is a member that closes its list into a circle, so that a row can be removed without knowing its list. All data of a row lies in one
+cache line.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from penstock.kernels._memory import load, prefetch_far, store
 
 @helper
 def prefetch_row(rows, member):
-    """Bring a row near; a negative one stands for none."""
+    """Prefetch a row; negative: none."""
     prefetch_far(rows, 4 * max(np.int64(member), 0))
 
 
 @helper
 def prefetch_neighbors(rows, member):
-    """Bring near the rows before and after one that is near, for `unlink`; a negative one stands for none."""
+    """Prefetch the rows before and after a row that is in the cache, for `unlink`; negative: none."""
     at = 4 * max(np.int64(member), 0)
     prefetch_far(rows, 4 * np.int64(load(rows, at)))
     prefetch_far(rows, 4 * np.int64(load(rows, at + 1)))
@@ -34,7 +34,7 @@ def node_of(rows, member):
 
 @helper
 def value_of(rows, member):
-    """The value of a row: what the policy wants to know of it."""
+    """The value of a row; its meaning is the policy's."""
     return np.int64(load(rows, 4 * member + 3))
 
 
@@ -59,7 +59,7 @@ def is_empty(rows, end):
 
 @helper
 def clear(rows, end):
-    """Make the list empty. Its members are left to be linked anew."""
+    """Make the list empty. Its members stay as they are, to be linked again."""
     store(rows, 4 * end, np.int32(end))
     store(rows, 4 * end + 1, np.int32(end))
 
@@ -84,7 +84,8 @@ def unlink(rows, member):
 
 @helper
 def take_last(rows, slots, end):
-    """Take the member that is longest in the list out of it, and return it. Brings the next two near: one waits for the other."""
+    """Remove the member that has been in the list longest, and return it. Prefetches for the next two removals, since each read depends on
+    the one before."""
     last = np.int64(load(rows, 4 * end))
     before = np.int64(load(rows, 4 * last))
     store(rows, 4 * end, np.int32(before))

@@ -1,11 +1,11 @@
-"""Marks of rows that were hit, a bit of their directory entries, and how CLOCK and SIEVE ask for a group of ids at once.
+"""Marks of rows that were hit, as a bit of their directory entries, and how CLOCK and SIEVE process a group of ids at once.
 
-Id by id, whether an id hits and whether the hand spares a row are guesses of the processor, often wrong. In a group all hits are marked
-first, without a branch, then the hand finds a row for each miss, then those come in. The hits of a group wear FRESH meanwhile: where the
-hand meets one, id by id might have gone otherwise (the hit might have come later than the miss). So the group ends before that miss, what
-was marked behind it is taken back, and the miss is asked for alone.
+If ids are processed one by one, the processor predicts per id whether it hits and whether the hand spares a row, and is often wrong. In a
+group, all hits are marked first, without a branch; then the hand finds a row for each miss; then the misses enter. Meanwhile the hits of
+the group carry FRESH. Where the hand meets a FRESH row, one-by-one processing might give another result (the hit might come after the
+miss). So the group ends before that miss, later marks are undone, and the miss is processed alone.
 
-Entries are int32: negative, or a slot below FRESH, with MARK where the row was hit since the hand passed.
+Entries are int32: negative, or a slot below FRESH, plus MARK if the row was hit since the hand passed it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ MARK, FRESH = 1 << 30, 1 << 29
 SLOT = FRESH - 1
 
 GROUP = 64
-"""Ids asked for at once."""
+"""Ids processed at once."""
 
 
 @helper
 def mark_hits(ids, entries, first, end, hit_slots, missed, count):
-    """Mark the hits of ids[first:end], keep their former entries in `hit_slots`, and append the misses' positions.
+    """Mark the hits of ids[first:end], save all their former entries in `hit_slots`, and append the positions of misses to `missed`.
 
-    Returns how many misses there are, those `count` that were there before included.
+    Returns the number of misses, the `count` earlier ones included.
     """
     last = ids.size - 1
     for i in range(first, end):
@@ -43,14 +43,14 @@ def mark_hits(ids, entries, first, end, hit_slots, missed, count):
 
 @helper
 def unmark(ids, entries, first, end, hit_slots):
-    """Take back what `mark_hits` did to the entries of ids[first:end]."""
+    """Undo `mark_hits` for ids[first:end]."""
     for i in range(first, end):
         store(entries, load(ids, i), load(hit_slots, i))
 
 
 @helper
 def settle(ids, entries, first, end, hit_slots):
-    """The hits of ids[first:end] are fresh no more; `hit_slots` receives slots."""
+    """Remove FRESH from the hits of ids[first:end]; write their slots to `hit_slots`, -1 for misses."""
     for i in range(first, end):
         entry = np.int64(load(hit_slots, i))
         store(entries, load(ids, i), np.int32(entry | MARK))

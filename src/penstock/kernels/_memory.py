@@ -1,10 +1,10 @@
 """Raw access to one-dimensional contiguous arrays from inside kernels: load, store and prefetch.
 
-Numba's own indexing tests every index for being negative; in the sampling passes that and the missing prefetch cost a third of the
+Numba's own indexing tests whether each index is negative; in the sampling passes, this test and the lack of prefetching cost a third of the
 time. In checked mode (`PENSTOCK_CHECKED_KERNELS=1`) the same names are plain, bounds-checked indexing.
 """
 
-# some are others in checked mode:
+# checked mode defines some functions differently:
 # pyright: reportRedeclaration=false
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _is_vector(array: Any) -> bool:
 def _make_prefetch(is_write: int, level: int) -> Any:
     @intrinsic
     def prefetch(typing_context, array, index):
-        """Bring array[index] near. The index may be any number: what is not there is not fetched."""
+        """Prefetch array[index]. The index may be any number: an invalid address is ignored."""
         if not _is_vector(array):
             return None
 
@@ -52,15 +52,15 @@ prefetch_read = _make_prefetch(0, 1)
 prefetch_write = _make_prefetch(1, 1)
 
 prefetch_far = _make_prefetch(0, 2)
-"""Into the second level of the processor's caches only, to be read or written. In the first, a line on its way holds one of a dozen
-buffers, which bounds how many are: quicker where tables are much larger than the caches (docs/design/caching.md)."""
+"""Prefetch into the second-level cache only, to read or write. A prefetch into the first level occupies one of a dozen line buffers, which
+limits how many run at once; this one is faster for tables much larger than the caches (docs/design/caching.md)."""
 
 _LINE = 64
 
 
 @helper
 def prefetch_bytes(array, start, count):
-    """Bring near array[start:][:count] of a uint8 vector."""
+    """Prefetch array[start:][:count] of a uint8 vector."""
     for byte in range(start, start + count, _LINE):
         prefetch_read(array, byte)
 
@@ -81,9 +81,9 @@ def address_of(typing_context, array):
 
 @intrinsic
 def stream_pair(typing_context, target, target_start, source, source_start):
-    """Copy target[target_start:][:16] = source[source_start:][:16], both uint8 vectors, unchecked, past the processor's caches.
+    """Copy target[target_start:][:16] = source[source_start:][:16], both uint8 vectors, unchecked, bypassing the processor's caches.
 
-    The target's address must be a multiple of 16. What was written is seen in order by other threads only behind a `fence`.
+    The target's address must be a multiple of 16. Other threads see these writes in order only after a `fence`.
     """
 
     def generate(context, builder, signature, arguments):

@@ -1,10 +1,10 @@
-"""Many queues of nodes in one array, for kernels: chunks of a power of two entries, linked into a queue each.
+"""Many queues of nodes in one array, for kernels: each queue is a linked list of chunks; a chunk has 2**shift entries.
 
-Entries are read in order, so that what belongs to them can be prefetched, which a linked list of rows does not allow. An entry whose node
-is wanted no more stays where it is, void: who pops tells it by what the node itself says of its place.
+Entries are read in order, so data of coming entries can be prefetched, which a linked list of rows does not allow. An entry that is no
+longer wanted stays in place, void: the reader recognises it because the directory has another place for the node.
 
 `chunks` int32[num_chunks * chunk size + num_chunks + num_chunks]: entries; the chunk after each in its queue; numbers of free chunks.
-`ends` int64[2 * num_queues + 1]: place of each queue's first entry, place behind its last one; how many chunks are free.
+`ends` int64[2 * num_queues + 1]: per queue, the place of its first entry and the place after its last; then the number of free chunks.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from penstock.kernels._memory import load, store
 
 @helper
 def num_chunks(chunks, shift):
-    """How many chunks there are."""
+    """Total number of chunks."""
     return chunks.size // ((1 << shift) + 2)
 
 
 @helper
 def first_place(ends, queue):
-    """Where the next entry to pop is."""
+    """The place of the next entry to drop."""
     return load(ends, 2 * queue)
 
 
@@ -35,11 +35,11 @@ def is_empty(ends, queue):
 
 @helper
 def push(chunks, ends, shift, queue, node):
-    """Append a node; returns its place. A free chunk is there."""
+    """Append a node; returns its place. There must be a free chunk."""
     place = load(ends, 2 * queue + 1)
     store(chunks, place, np.int32(node))
     behind = place + 1
-    if behind & ((1 << shift) - 1) == 0:  # the chunk is full, and the queue goes on in another
+    if behind & ((1 << shift) - 1) == 0:  # the chunk is full: continue in another
         many, last = num_chunks(chunks, shift), ends.size - 1
         free = load(ends, last) - 1
         store(ends, last, free)
@@ -52,7 +52,7 @@ def push(chunks, ends, shift, queue, node):
 
 @helper
 def drop(chunks, ends, shift, queue):
-    """Take the first entry away."""
+    """Remove the first entry."""
     place = load(ends, 2 * queue)
     behind = place + 1
     if behind & ((1 << shift) - 1) == 0:

@@ -1,11 +1,11 @@
-"""Launches that are asked for again and again: written down once, then asked for as one, a graph of CUDA's.
+"""Record kernel launches once, then repeat them all by one CUDA graph launch.
 
-In: launches that were made, over memory that stays. Out: the same again, over whatever lies there by then. Invariant: the same kernels in
-the same order. In the interpreter, and where the driver refuses, each is launched again by itself.
+In: launches that were made, on memory that stays in place. Out: the same launches again, on what that memory holds by then. Invariant: the
+same kernels in the same order. In the interpreter, and if the driver refuses, the kernels are launched one by one.
 
-Nodes are given to the driver one by one, made from what Triton compiled. To capture a stream, as torch does, would be shorter, and is
-nothing for a thread beside the user's: while a capture lasts, waiting for the device is an error for all threads, and so are, with torch's
-own, random numbers.
+The graph is built node by node from Triton's compiled kernels. Capturing a stream, as torch does, would be shorter, but does not suit a
+thread beside the user's: during a capture, waiting for the device is an error in all threads, and with torch's capture so are random
+numbers.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _WARP = 32
 
 
 class Recording:
-    """Launches to be made again.
+    """Launches that can be repeated.
 
     Args:
-        launches: from `penstock.kernels._triton.written_down`, with nothing between them that the last ones depend on.
-        device: where they were made.
+        launches: from `penstock.kernels._triton.written_down`; no launch may depend on other work done between them.
+        device: the device that they ran on.
     Attributes:
-        why_not: why the device does not take them as one; None where it does.
+        why_not: why they are not one graph launch; None if they are.
     """
 
     def __init__(self, launches: Sequence[Launch], device: torch.device) -> None:
@@ -50,7 +50,7 @@ class Recording:
                 logger.warning("%s launches the kernels of each batch one by one, which keeps the processor busy: %s", device, error)
 
     def ask(self) -> None:
-        """Ask the current stream for all of them. They may be under way still when this is let go: the driver goes on with them."""
+        """Launch all of them on the current stream. They may still run when this object is deleted; the driver finishes them."""
         if self._graph is None:
             for kernel, _, num_programs, arguments, constants in self._launches:
                 launch(kernel, num_programs, self._device, *arguments, **constants)
@@ -69,7 +69,7 @@ def _make_graph(launches: Sequence[Launch], device: torch.device) -> ctypes.c_vo
 
 
 def _node(made: Launch, device: torch.device) -> _cuda.KernelNode:
-    """A launch as Triton's launcher makes it: what is passed, and none of the memory that kernels may ask for to work with."""
+    """A launch as Triton's launcher makes it. Kernels that need scratch memory from the launcher are not supported."""
     compiled, metadata = made.compiled, made.compiled.metadata
     if metadata.num_ctas > 1 or getattr(metadata, "global_scratch_size", 0) or getattr(metadata, "profile_scratch_size", 0):
         raise NotSupportedError(f"kernel {metadata.name} needs clusters, or memory to work with")
@@ -86,5 +86,5 @@ def _node(made: Launch, device: torch.device) -> _cuda.KernelNode:
     ]
     parameters = (ctypes.c_void_p * len(held))(*(ctypes.addressof(each) for each in held))
     node = _cuda.KernelNode(compiled.function, (made.num_programs, 1, 1), (_WARP * metadata.num_warps, 1, 1), metadata.shared, parameters)
-    node.held = held, parameters  # as long as the node
+    node.held = held, parameters  # must live as long as the node
     return node

@@ -1,7 +1,7 @@
 """System calls, atomic words and raw addresses inside kernels. 64-bit Linux.
 
-libc is reached through `types.ExternalFunction`: its symbols are found when a compiled kernel is loaded, so that kernels can be cached
-(a pointer from ctypes would be compiled in as a number).
+libc is called through `types.ExternalFunction`: its symbols are resolved when a compiled kernel is loaded, so kernels can be cached (a
+pointer from ctypes would be compiled in as a number).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from penstock.kernels._compile import helper, intrinsic
 
 _LONG = types.int64
 syscall: Any = types.ExternalFunction("syscall", _LONG(*(_LONG,) * 7))
-"""syscall(number, six arguments): -1 for an error."""
+"""syscall(number, six arguments): returns -1 for an error."""
 
 pread: Any = types.ExternalFunction("pread", _LONG(types.int32, _LONG, _LONG, _LONG))
-"""pread(descriptor, address, count, offset): -1 for an error."""
+"""pread(descriptor, address, count, offset): returns -1 for an error."""
 
 _errno_location: Any = types.ExternalFunction("__errno_location", types.CPointer(types.int32)())
 
@@ -39,7 +39,7 @@ def errno():
 
 @intrinsic
 def fence(typing_context):
-    """Let nothing be seen after this before what was written before it, also what went past the caches."""
+    """A full memory fence: other threads see all writes before it, also those that bypass the caches, before any write after it."""
 
     def generate(context, builder, signature, arguments):
         builder.fence("seq_cst")
@@ -50,7 +50,7 @@ def fence(typing_context):
 
 @intrinsic
 def load_acquire(typing_context, array, index):
-    """Return array[index], before anything that is read later."""
+    """Return array[index] by an atomic load with acquire order: later reads happen after it."""
 
     def generate(context, builder, signature, arguments):
         pointer = builder.gep(make_array(signature.args[0])(context, builder, arguments[0]).data, [arguments[1]])
@@ -61,7 +61,7 @@ def load_acquire(typing_context, array, index):
 
 @intrinsic
 def store_release(typing_context, array, index, value):
-    """Set array[index], after everything that was written before."""
+    """Set array[index] by an atomic store with release order: earlier writes happen before it."""
 
     def generate(context, builder, signature, arguments):
         pointer = builder.gep(make_array(signature.args[0])(context, builder, arguments[0]).data, [arguments[1]])
@@ -73,7 +73,7 @@ def store_release(typing_context, array, index, value):
 
 @intrinsic
 def add_atomic(typing_context, array, index, value):
-    """Add to array[index] of an int64 vector; returns what was there. Sequentially consistent; adding 0 is a load."""
+    """Add to array[index] of an int64 vector; returns the old value. Sequentially consistent; adding 0 is a load."""
 
     def generate(context, builder, signature, arguments):
         pointer = builder.gep(make_array(signature.args[0])(context, builder, arguments[0]).data, [arguments[1]])

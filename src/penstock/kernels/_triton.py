@@ -1,8 +1,8 @@
-"""What the kernels for a device share: whether Triton is there, where their tensors must be, and launching them from any thread.
+"""Shared by all device kernels: whether Triton is installed, where tensors must be, and launches from any thread.
 
-In: nothing is imported before it is needed; `gpu.py` files import Triton at their top, and are themselves imported by who launches them,
-after `tensor_device`. Invariant: with `TRITON_INTERPRET=1` set before the first of them is imported, kernels run in Triton's interpreter on
-CPU tensors, which is how they are tested without a device.
+Nothing is imported before it is needed: `gpu.py` files import Triton at their top, and callers import these files after `tensor_device`.
+Invariant: if `TRITON_INTERPRET=1` is set before the first such import, kernels run in Triton's interpreter on CPU tensors; tests without a
+device use this.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     import torch
 
 _one_at_a_time = threading.Lock()
-"""The interpreter keeps its state in module globals; on a device a launch takes microseconds, and the first one compiles."""
+"""Serialises launches: the interpreter keeps its state in module globals. On a device a launch takes microseconds, except the first, which
+compiles."""
 
 _notes = threading.local()
 
@@ -29,7 +30,7 @@ class Launch(NamedTuple):
     """A launch that was made.
 
     Attributes:
-        kernel: as Triton knows it. compiled: what it launched; None in the interpreter.
+        kernel: the Triton function. compiled: the compiled kernel; None in the interpreter.
         num_programs, arguments, constants: as given to `launch`.
     """
 
@@ -51,13 +52,13 @@ def is_interpreted() -> bool:
 
 
 def tensor_device(device: Any = "cuda") -> torch.device:
-    """Return where the tensors of kernels must be for a device that a user named: that device, or the CPU under the interpreter.
+    """Return the device on which kernels need their tensors: the device that the user named, or the CPU under the interpreter.
 
     Args:
         device: "cuda", "cuda:1", or a `torch.device`.
     Raises:
-        UsageError: no device of CUDA is named, or not one that is there.
-        NotSupportedError: kernels cannot run on this machine; the message says what is missing.
+        UsageError: `device` is not the name of a device, or this machine has no CUDA device of this number.
+        NotSupportedError: the device is not a CUDA device, or kernels cannot run on this machine; the message says what is missing.
     """
     import torch
 
@@ -85,12 +86,12 @@ def tensor_device(device: Any = "cuda") -> torch.device:
 
 
 def cdiv(count: int, size: int) -> int:
-    """How many pieces of `size` hold `count`: `triton.cdiv`, which is a kernel's function and takes the host microseconds."""
+    """Return ceil(count / size). `triton.cdiv`, made for kernels, takes microseconds on the host."""
     return -(-count // size)
 
 
 def launch(kernel: Any, num_programs: int, device: torch.device, *arguments: Any, **constants: Any) -> None:
-    """Run a kernel on `device` (see `tensor_device`), on its current stream; from any thread. A grid of none does nothing."""
+    """Run a kernel on `device` (see `tensor_device`), on its current stream; from any thread. With no programs it does nothing."""
     if num_programs < 1:
         return
     with _one_at_a_time:
@@ -99,7 +100,7 @@ def launch(kernel: Any, num_programs: int, device: torch.device, *arguments: Any
         else:
             import torch
 
-            # our kernels count and copy; Triton 3.9 warns where nothing is said of floating-point numbers
+            # our kernels count and copy; Triton 3.9 warns if `enable_fp_fusion` is not given
             with torch.cuda.device(device.index):
                 compiled = kernel[(num_programs,)](*arguments, **constants, enable_fp_fusion=False)
     if (launches := getattr(_notes, "launches", None)) is not None:
@@ -108,7 +109,7 @@ def launch(kernel: Any, num_programs: int, device: torch.device, *arguments: Any
 
 @contextmanager
 def written_down() -> Iterator[list[Launch]]:
-    """Yields what this thread launches within."""
+    """Yield a list that receives this thread's launches within the context."""
     _notes.launches = launches = []
     try:
         yield launches

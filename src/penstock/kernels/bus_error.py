@@ -1,8 +1,8 @@
-"""A last word where a map leads beyond its file: the kernel then ends the process by SIGBUS, which by itself says nothing.
+"""Explain a bus error: where a mapped file is shorter than its map, the operating system ends the process by SIGBUS without a message.
 
-In: nothing. Out: a signal handler that writes one line to standard error and leaves with the exit code of bad input. Python's own handlers
-cannot do it: they run between two instructions of the interpreter, and the one that met the signal is never over. So it is compiled, takes
-no lock, allocates nothing, and calls nothing but `write` and `_exit`.
+In: nothing. Out: a signal handler that writes one line to standard error and exits with the exit code of bad input. Python's own handlers
+cannot do this: they run between two instructions of the interpreter, and the instruction that raised the signal never ends. So the handler
+is compiled, takes no lock, allocates nothing, and calls only `write`, `_exit` and `pause`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _pause: Any = types.ExternalFunction("pause", types.int32())
 
 @intrinsic
 def _address_of_line(typing_context):
-    """The address of the line, which becomes part of the compiled code."""
+    """The address of the message, which is part of the compiled code."""
 
     def generate(context, builder, signature, arguments):
         text = context.insert_const_string(builder.module, LINE + "\n")
@@ -42,7 +42,7 @@ def _address_of_line(typing_context):
 
 @intrinsic
 def _has_the_word(typing_context):
-    """Whether no other thread has asked before: threads that read one file meet its end at the same time."""
+    """Whether this thread is the first to call this: threads that read the same file fail at the same time."""
 
     def generate(context, builder, signature, arguments):
         number = ir.IntType(32)
@@ -62,7 +62,7 @@ def _handler() -> Any:
     def say_and_leave(number):
         if not _has_the_word():
             while True:
-                _pause()  # until the one that has it leaves
+                _pause()  # until the first thread exits the process
         _write(types.int32(2), _address_of_line(), _NUM_BYTES)
         _exit(types.int32(EXIT_CODE))
 
@@ -70,7 +70,7 @@ def _handler() -> Any:
 
 
 def explain_bus_errors() -> bool:
-    """From now on, a bus error ends this process with a line. Returns whether it will: not where somebody else handles the signal."""
+    """Install the handler, unless another one handles SIGBUS already. Returns whether it is installed."""
     set_handler = ctypes.CDLL(None).signal
     set_handler.restype, set_handler.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
     before = set_handler(signal.SIGBUS, _handler().address)

@@ -65,7 +65,8 @@ def grow_blocks(view: UndirectedView, max_size: int, seed: int) -> tuple[np.ndar
 
 
 def merge_blocks(view: UndirectedView, blocks: np.ndarray, sizes: np.ndarray, max_size: int) -> np.ndarray:
-    """Merge small blocks into large neighbours, while these stay below twice the largest size, and the remaining ones with each other.
+    """Merge small blocks into large neighbours, as long as these stay below twice the largest size; then merge the remaining small blocks
+    with each other.
 
     Args:
         blocks, sizes: from `grow_blocks`; sizes are modified.

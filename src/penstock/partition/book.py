@@ -142,8 +142,8 @@ class EdgeShares:
 
 
 class EdgesByPlace:
-    """Positions of all edges of a type, sorted by their destinations as by `Book.sort`; each is computed when it is asked for. Takes 12
-    bytes per node, rather than 4 to 8 per edge.
+    """Positions of all edges of a type, sorted by destination in the order of `Book.sort`. Each position is computed on access, so this
+    takes 12 bytes per node, rather than 4 to 8 per edge.
 
     Args:
         indptr: int64[num_dst + 1], of the whole graph. book: of the destinations.

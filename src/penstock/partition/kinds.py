@@ -1,4 +1,4 @@
-"""Kinds of nodes, each of which a partition balances: the train nodes of a type, and its other nodes.
+"""Kinds of nodes: the train nodes of a type, and its other nodes. A partition balances every kind.
 
 In: a graph and its train nodes. Out: arrays over one id space, type after type, as in the undirected view. Invariant: if every part has its
 share of every kind, it has its share of each type and of the train nodes of each type (the constraints of DistDGLv2).
@@ -17,7 +17,7 @@ from penstock.records import CSC, Graph, NodeType
 from penstock.store.progress import told
 
 SLACK_PERCENT = 5
-"""By how much parts may exceed their share of a kind, in methods that choose owners node by node."""
+"""Percentage by which a part may exceed its share of a kind, in methods that choose owners node by node."""
 
 PIECE = 1_000_000
 """Nodes that are placed at a time."""

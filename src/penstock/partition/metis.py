@@ -18,8 +18,8 @@ def assign_metis(graph: Graph, num_parts: int, *, train: Mapping[NodeType, np.nd
     """Run METIS on the undirected graph, then one greedy pass that balances kinds.
 
     pymetis accepts one weight per node, which cannot balance several kinds: with the sum of two as the weight, both were unbalanced. So
-    METIS balances only nodes; then nodes of a kind of which a part has more than its share plus 5 % move to the part with most of their
-    neighbours.
+    METIS balances only nodes. Then, where a part has more nodes of a kind than its share plus 5 %, nodes of this kind move to the part with
+    most of their neighbours.
     The pass follows the order of a traversal, so that the nodes that must move are near each other: in order of ids, the cut of a citation
     graph was half as large again.
 

@@ -41,7 +41,7 @@ def partition_store(
         trainers_per_part: processes that train on each part; if there are several, its nodes are divided among them once more, so that
             with `order="split"` the seeds of each are near each other.
         method: how owners are chosen, see `METHODS`.
-        split: whose train nodes are balanced; None: the only one, of each node type that has one.
+        split: the split whose train nodes are balanced; None: the only split of each node type that has one.
         seed: of everything random.
         progress: receives the stages.
     Returns:

@@ -27,8 +27,8 @@ NUM_HOPS, LIMIT = 2, 1024
 def assign_greedy(graph: Graph, num_parts: int, *, train: Mapping[NodeType, np.ndarray], seed: int) -> dict[NodeType, np.ndarray]:
     """Linear deterministic greedy in several passes, starting from pieces of a breadth-first traversal.
 
-    Starting from nothing, the first nodes of the stream go to all parts in turn, and later passes hardly bring them together: starting from
-    pieces, the cut was a tenth of that on a web graph, and two thirds on a citation graph.
+    If the stream starts from empty parts, its first nodes go to all parts in turn, and later passes hardly bring them together. Starting
+    from pieces, the cut was a tenth of that on a web graph, and two thirds on a citation graph.
 
     Returns:
         node type -> int16[num_nodes]. No part has more than its share of a kind plus 5 %, rounded up.

@@ -1,8 +1,8 @@
 """The second level of a partition: the nodes of each part, divided among the trainers of its machine.
 
-In: a graph and the part of each node. Out: the trainer of each node within its part. Invariant: the part of a node does not change, nor
-where anything is stored: the trainers of a part read the same rows. It is only decided to which trainer's seeds a node belongs, by the
-method that chose the parts, over the edges within each part. Source: DistDGLv2 5.3.
+In: a graph and the part of each node. Out: the trainer of each node within its part. Invariant: the part of a node and the place of its
+data do not change: all trainers of a part read the same rows. Only the trainer that has the node as a seed is decided, by the method that
+chose the parts, over the edges within each part. Source: DistDGLv2 5.3.
 """
 
 from __future__ import annotations

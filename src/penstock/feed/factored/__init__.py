@@ -1,4 +1,4 @@
-"""Factored feeding: samplers and trainers as processes, joined by a bounded queue in memory of the host (GNNLab)."""
+"""Factored feeding: samplers and trainers as processes, connected by a bounded queue in host memory (GNNLab)."""
 
 from penstock.feed.factored.launch import run_factored
 from penstock.feed.factored.loader import FactoredLoader

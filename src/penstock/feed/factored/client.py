@@ -1,7 +1,7 @@
-"""A trainer's end of the exchange: asks for samples from any thread, and waits for them.
+"""A trainer's end of the exchange: requests samples from any thread, and waits for them.
 
-In: a connection to the process that steers, and the slots. Out: samples. Invariants: nobody waits for a process that is gone; the first
-error, in whatever process, is raised by every later call.
+In: a connection to the process that steers (`group.py`), and the slots. Out: samples. Invariants: no call waits for a process that is gone;
+the first error, in any process, is raised by every later call.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ logger = logging.getLogger("penstock")
 T = TypeVar("T")
 _PATIENCE_S = 60.0
 _ORPHAN_S = 1.0
-"""What a trainer whose parent is gone is left to end by itself."""
+"""Seconds in which a trainer whose parent is gone may end by itself."""
 
 
 def revive(kind: str, message: str, index: int) -> Exception:
-    """The exception again; errors of ours keep their type."""
+    """Return an exception that another process raised; Penstock's errors keep their type."""
     found = getattr(penstock.errors, kind, None)
     if isinstance(found, type) and issubclass(found, PenstockError) and found is not PipelineError:
         return found(message)
@@ -43,12 +43,12 @@ def revive(kind: str, message: str, index: int) -> Exception:
 
 
 class Client:
-    """See above.
+    """A connection to the process that steers, for all threads of this process.
 
     Args:
         connection: to the process that steers.
-        slots: where samples are.
-        is_child: this process ends if that one does.
+        slots: shared memory with the samples.
+        is_child: end this process if the one that steers ends.
     Attributes:
         connection, slots: see above.
     """
@@ -61,14 +61,15 @@ class Client:
         threading.Thread(target=self._receive, name="penstock-exchange", daemon=True).start()
 
     def begin(self, epoch: int, first: int) -> int:
-        """Begin a pass over an epoch, from this trainer's batch `first` on. Returns its number; the pass before gets no more samples."""
+        """Begin a pass over an epoch at this trainer's batch `first`. Returns the number of the pass; the pass before it gets no more
+        samples."""
         with self._lock:
             self._number += 1
             self._say(Begin(self._number, epoch, first))
             return self._number
 
     def ask(self, number: int, index: int, train_s: float = 0.0) -> Taken | Do | Over:
-        """Ask for batch `index` of a pass (-1: anything to do), and wait."""
+        """Request batch `index` of a pass (-1: any work), and wait for the answer."""
         if self._pid != os.getpid():
             raise PipelineError(
                 "this loader belongs to the process that was forked: who hears the answers is there", stage="sample", batch=index
@@ -86,7 +87,7 @@ class Client:
                 logger.warning("still waiting for a sample of batch %d after %.0f s", index, waited_s)
 
     def read(self, taken: Taken, use: Callable[[np.ndarray], T]) -> T:
-        """Call a function with the bytes of a sample, and give its slot back. Raises what sampling it raised."""
+        """Call `use` with the bytes of a sample, then release its slot. Raises the error of the sampler if sampling failed."""
         job = taken.job
         try:
             if taken.error is not None:
@@ -97,28 +98,28 @@ class Client:
                 self._say(Release(job.stream, job.slot))
 
     def publish(self, directories: Directories, graph: Graph) -> None:
-        """Tell samplers what the static caches here keep; call it once, before the first pass."""
+        """Tell samplers which rows the static caches here keep; call it once, before the first pass."""
         with self._lock:
             if self._broken is None:
                 publish(directories, graph, self.slots, self.slots.last)
                 self._say(Keeps())
 
     def done(self, job: Job, num_bytes: int, seconds: float, error: tuple[str, str] | None = None) -> None:
-        """A batch was sampled here."""
+        """Report that this process sampled a batch, or failed to."""
         with self._lock:
             self._say(Done(job, num_bytes, seconds, error))
 
     def tell(self, message: Any) -> None:
-        """Say anything."""
+        """Send any message; ignored if the connection is broken."""
         with self._lock, contextlib.suppress(PipelineError):
             self._say(message)
 
     def close(self) -> None:
-        """End: raise in all who wait."""
+        """End; raise an error in all waiting calls."""
         self.fail(Broken("the loader was closed"))
 
     def fail(self, broken: Broken) -> None:
-        """End with an error, which is raised in all who wait or ask from now on."""
+        """End with an error; all waiting calls and all later requests raise it."""
         with self._lock:
             self._broken = self._broken or broken
             waiting, self._waiting = self._waiting, {}
@@ -134,13 +135,13 @@ class Client:
             raise PipelineError("the process that started the samplers and trainers is gone", stage="sample") from None
 
     def _error(self, index: int = -1) -> PipelineError:
-        """What broke it; `index`: of the batch that was asked for, where no other is to blame."""
+        """Return the error that broke the exchange; `index`: of the requested batch, named if the error names none."""
         assert self._broken is not None
         batch = self._broken.batch if self._broken.batch is not None or index < 0 else index
         return PipelineError(self._broken.message, stage="sample", batch=batch)
 
     def _receive(self) -> None:
-        """Hand out answers as they arrive, until the other end is gone."""
+        """Pass answers to the waiting calls as they arrive, until the other end is gone."""
         while True:
             try:
                 message = self.connection.recv()

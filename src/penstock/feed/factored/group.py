@@ -1,8 +1,7 @@
-"""The processes behind a factored loader: started, steered, watched and ended from one thread.
+"""Start, steer, watch and end the processes behind a factored loader, from one thread.
 
-In: what the processes say. Out: what they are told, by the `Schedule`. Invariants: a process that dies or fails ends the group, and
-everybody hears which process it was, of what, and at which batch, as soon as the system tells us; closing leaves no process behind, nor
-memory.
+In: messages from the processes. Out: the answers of the `Schedule`. Invariants: a process that dies or fails ends the group, and every
+trainer learns at once which process it was, why it ended, and at which batch; closing leaves no process and no memory behind.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from penstock.sample.factored.process import SamplerSpec, run_sampler
 from penstock.sample.factored.slots import Slots
 
 _END_S = 1.0
-"""What processes are left to end by themselves, and again after SIGTERM."""
+"""Seconds in which processes may end by themselves, and again after SIGTERM."""
 
 
 class Group:
-    """Processes by seat.
+    """The processes, by seat (their number in the schedule).
 
     Args:
-        schedule: who does what.
+        schedule: decides which seat does what.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -62,7 +61,7 @@ class Group:
             self.start(seat, run_sampler, spec, device)
 
     def start(self, seat: int, target: Callable[..., None], *args: Any) -> None:
-        """Start the process of a seat: target(*args, connection, slots)."""
+        """Start the process of a seat; it calls target(*args, connection, slots)."""
         ours, theirs = self._context.Pipe()
         name = f"penstock {self.schedule.name_of(seat)}"
         process = self._context.Process(target=target, args=(*args, theirs, self.slots), name=name, daemon=target is run_sampler)
@@ -71,23 +70,23 @@ class Group:
         self._connections[seat], self._processes[seat], self._is_ready[seat] = ours, process, False
 
     def attach(self, seat: int) -> Client:
-        """A client for a seat in this process."""
+        """Return a client for a seat in this process."""
         ours, theirs = self._context.Pipe()
         self._connections[seat] = ours
         self._clients.append(Client(theirs, self.slots))
         return self._clients[-1]
 
     def run(self) -> None:
-        """Begin to steer."""
+        """Start the thread that steers."""
         self._thread.start()
 
     @property
     def pids(self) -> dict[str, int]:
-        """Name of a process -> its number."""
+        """Name of each process -> its process id."""
         return {self.schedule.name_of(seat): process.pid or 0 for seat, process in self._processes.items()}
 
     def close(self) -> None:
-        """End all processes. Harmless when repeated."""
+        """End all processes. May be called again."""
         self._closing = True
         for client in self._clients:
             client.close()
@@ -125,7 +124,7 @@ class Group:
                 self._lost(ends[one])
 
     def _hear(self, seat: int) -> bool:
-        """Take in all that a seat says. Returns whether it is still there."""
+        """Handle all messages of a seat. Returns False if the seat is gone without having said so."""
         connection = self._connections[seat]
         try:
             while connection.poll():
@@ -157,7 +156,7 @@ class Group:
     def _tell(self, seat: int, message: Any) -> None:
         connection = self._connections.get(seat)
         if connection is not None:
-            with contextlib.suppress(OSError):  # that it is gone is heard elsewhere
+            with contextlib.suppress(OSError):  # `_step` notices if it is gone
                 connection.send(message)
 
     def _drop(self, seat: int) -> None:
@@ -169,7 +168,7 @@ class Group:
             self.over.set()
 
     def _lost(self, seat: int) -> None:
-        """A seat is gone, and has not said why."""
+        """Handle a seat that is gone without having said why."""
         process = self._processes.get(seat)
         if self._closing or self.over.is_set():
             return
@@ -194,17 +193,17 @@ class Group:
         return None if job is None else job.index
 
     def _break(self, broken: Broken) -> None:
-        """Tell everybody, and stop."""
+        """Tell all trainers, end the samplers, and stop steering."""
         self.broken = self.broken or broken
         for seat in list(self._connections):
             if self.schedule.is_trainer(seat):
                 self._tell(seat, broken)
             else:
-                self._connections.pop(seat).close()  # a sampler ends when nobody is there
+                self._connections.pop(seat).close()  # a sampler ends when its connection closes
         self.over.set()
 
     def check(self) -> None:
-        """Raise what broke the group, if anything did."""
+        """Raise PipelineError if the group is broken."""
         if self.broken is not None:
             error = PipelineError(self.broken.message, stage="sample", batch=self.broken.batch)
             if self.trace:
@@ -213,7 +212,7 @@ class Group:
 
 
 def end_processes(processes: Sequence[BaseProcess]) -> None:
-    """End processes: by themselves, or by SIGTERM, or by SIGKILL."""
+    """End processes: wait until they end by themselves, then send SIGTERM, then SIGKILL."""
     for end in (None, BaseProcess.terminate, BaseProcess.kill):
         alive = [process for process in processes if process.is_alive()]
         for process in alive:

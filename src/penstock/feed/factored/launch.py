@@ -1,8 +1,8 @@
-"""`run_factored`: samplers and trainers as processes over one store, started, watched and ended from here.
+"""`run_factored`: start, watch and end samplers and trainers as processes over one store.
 
-In: a function that trains with a loader, a `NeighborLoader`'s arguments, and how many processes. Out: what the function returned.
-Invariants: trainer t of T takes batches t, t + T, ... as rank t of T ranks does, so that all trainers together take exactly the batches
-of one process; a process that fails ends all of them.
+In: a function that trains with a loader, a `NeighborLoader`'s arguments, and the number of processes. Out: the results of the function.
+Invariants: trainer t of T takes batches t, t + T, ..., as rank t of T ranks does, so all trainers together take exactly the batches of one
+process; a process that fails ends all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.sample.factored.slots import Slots
 
 
 class Role(NamedTuple):
-    """What a process that trains knows of itself."""
+    """The role of a process that trains."""
 
     rank: int
     num_trainers: int
@@ -52,23 +52,23 @@ def run_factored(
     plan: Plan | str | None = None,
     **options: Any,
 ) -> list[Any]:
-    """Train in several processes, beside others that sample for them.
+    """Train in several processes, while other processes sample for them.
 
     Args:
-        train: a function of a module; train(loader, *args) is called in each trainer's process, which is `loader.rank` of
-            `loader.num_ranks`. With `switching` it is called in every process.
+        train: a module-level function; each trainer's process, rank `loader.rank` of `loader.num_ranks`, calls train(loader, *args). With
+            `switching`, every process calls it.
         data, num_neighbors, input_nodes, plan, **options: as for `FactoredLoader`.
         num_processes: samplers and trainers together.
         num_samplers: how many of them sample; None: `plan_samplers` decides by `times`.
-        sampler_devices, devices: of samplers and of trainers, assigned in turn; they may be the same.
+        sampler_devices, devices: devices of samplers and of trainers, assigned in turn; samplers and trainers may share a device.
         queue_depth: batches sampled ahead per trainer.
-        switching: where it is quicker, a sampler that is ahead trains on a batch that waits, and a trainer that waits samples. A batch then
-            goes to whichever process is free: for training that does not depend on that (asynchronous updates).
+        switching: where it is faster, a sampler that is ahead trains on a waiting batch, and a trainer that waits samples. Then a batch
+            goes to whichever process is free, so training must not depend on that (asynchronous updates).
         args: further arguments of `train`, sent to the processes.
     Returns:
-        What `train` returned, by trainer (with `switching`: by process, samplers first).
+        The results of `train`, by trainer (with `switching`: by process, samplers first).
     Raises:
-        PipelineError: a process failed or died, and the others were ended. Its trace is in the notes.
+        PipelineError: a process failed or died, and the others were ended. Its traceback is in the notes.
     """
     plan = make_plan(plan)
     check_plan(plan, options)
@@ -100,8 +100,8 @@ def run_factored(
 def _run_trainer(
     spec: LoaderSpec, seat: Role, train: Callable[..., Any], args: tuple[Any, ...], connection: Connection, slots: Slots
 ) -> None:
-    """Train. Entry of a spawned process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one says when to end
+    """Train. Entry point of a spawned process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process says when to end
     client = Client(connection, slots, is_child=True)
     try:
         loader = _make_loader(spec, seat, client)

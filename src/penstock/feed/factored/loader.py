@@ -1,9 +1,9 @@
-"""`FactoredLoader`: a loader whose sampling is done by processes of its own.
+"""`FactoredLoader`: a loader that samples in processes of its own.
 
 In: a `NeighborLoader`'s arguments, with a store as the graph, and the number of samplers. Out: a `NeighborLoader`'s batches. Invariants:
-the same batches, bit for bit, in the same order; an error in any process is raised here, with the process and the batch; however it ends,
-no process and no memory is left behind.
-Source: GNNLab (EuroSys'22): samplers that hold the topology, trainers that hold the hot rows, a queue in memory of the host between them.
+the same batches, bit for bit, in the same order; an error in any process is raised here, with the process and the batch; no process and no
+memory is left behind, however the loader ends.
+Source: GNNLab (EuroSys'22): samplers hold the topology, trainers hold the hot rows, and a queue in host memory connects them.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from penstock.store.process_memory import usable_cores
 
 
 class FactoredLoader(TrainerLoader):
-    """A `NeighborLoader` whose samples are drawn by other processes; this process trains.
+    """A `NeighborLoader` whose samples other processes draw; this process trains.
 
     Args:
-        data: a `penstock.Store`, or the path of one: every process opens it.
+        data: a `penstock.Store`, or its path; every process opens it.
         num_neighbors, input_nodes, **options: as for `NeighborLoader`. This process keeps the plan's rows, the samplers keep its lists.
         num_samplers: number of sampling processes; None: as many as keep `step` busy, by times measured on a few batches (see
             `measure_times`).
         sampler_devices: devices of the samplers: None for the CPU, "cuda:0", or a list, assigned in turn. A sampler on a device holds the
-            topology there; it may be this process's device.
-        queue_depth: batches sampled ahead, in memory of the host.
+            topology there; it may share this process's device.
+        queue_depth: batches sampled ahead, in host memory.
     Raises:
-        As `NeighborLoader`; and PipelineError when a process fails, with its name, its number and the batch.
+        The errors of `NeighborLoader`; PipelineError if a process fails, with its name, its number and the batch.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class FactoredLoader(TrainerLoader):
         batches = range(self.rank, self.engine.num_batches, self.num_ranks)
         self._group = Group(Schedule(batches, num_samplers=num_samplers, num_trainers=1, depth=queue_depth))
         self.close = weakref.finalize(self, self._group.close)
-        """End the samplers. Done when the loader is dropped, and at the end of the program."""
+        """End the samplers. Also happens when the loader is deleted, and at the end of the program."""
         self._group.start_samplers(of_samplers, [device_of(sampler_devices, seat) for seat in range(num_samplers)])
         self.connect(self._group.attach(num_samplers))
         self._group.run()
 
     @property
     def num_samplers(self) -> int:
-        """Processes that sample."""
+        """Number of processes that sample."""
         return self._group.schedule.num_samplers
 
     @property

@@ -11,14 +11,14 @@ from penstock.feed.neighbor_loader import NeighborLoader
 from penstock.plan import Times
 
 NUM_BATCHES = 5
-"""Batches measured, after one that is not: it touches new pages, and compiles kernels."""
+"""Batches measured, after a first one that is not: it touches new pages and compiles kernels."""
 
 
 def measure_times(loader: NeighborLoader, step: Callable[[Any], object], *, num_batches: int = NUM_BATCHES) -> Times:
     """Make a few batches of a loader in this thread, and take a step with each.
 
     Args:
-        loader: it is not iterated over; only the content of its caches changes.
+        loader: not iterated over; only the content of its caches changes.
         step: batch -> anything: a training step, on a copy of the model.
         num_batches: batches measured, of epoch 0, repeated if it has fewer.
     """

@@ -1,12 +1,13 @@
-"""Which process samples which batch next, and which one gets it. Only decides: it sends nothing, waits for nothing, and knows no process.
+"""Decide which process samples which batch next, and which process gets it. It only decides: it sends nothing, waits for nothing, and holds
+no process.
 
 In: messages of seats (processes), one at a time. Out: messages to seats. Invariants: each batch of a pass is handed out once; each trainer
-gets its batches in order; there are never more samples in the making or waiting than slots; whoever asks is answered, now or by a later
+gets its batches in order; there are never more samples being drawn or waiting than slots; every request is answered, now or at a later
 event.
 
-Samplers are seats 0 to S - 1, trainers S to S + T - 1. Without switching there is a stream of batches for each trainer: trainer t takes
-t, t + T, ...; each stream has slots of its own, so that nobody waits for a trainer that is slow, or has left. With switching there is one
-stream for all, any seat may sample and any may train, and who trains on which batch is a matter of time.
+Samplers are seats 0 to S - 1, trainers S to S + T - 1. Without switching, each trainer has a stream of batches: trainer t takes t, t + T,
+...; each stream has its own slots, so no process waits for a trainer that is slow or has left. With switching, there is one stream for all,
+any seat may sample or train, and timing decides which seat trains on a batch.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Message = Job | Taken | Over | Do
 
 @dataclass(slots=True)
 class _Mean:
-    """A moving mean, in which older values count less; None before the first."""
+    """A moving mean that weights older values less; None before the first value."""
 
     value: float | None = None
 
@@ -34,7 +35,7 @@ class _Mean:
 
 @dataclass(slots=True)
 class _Stream:
-    """Batches of one trainer, or of all."""
+    """The batches of one trainer, or of all trainers."""
 
     key: int
     takers: tuple[int, ...]
@@ -56,7 +57,7 @@ class _Stream:
 
     @property
     def first_ready(self) -> int | None:
-        """The next sample to be handed out in order; None if it is still being drawn."""
+        """The next batch to hand out, in order; None if it is still being sampled or there is none."""
         first = min(self.ready, default=None)
         return None if first is None or min(self.making, default=first) < first else first
 
@@ -72,7 +73,7 @@ class Schedule:
         batches: batches of an epoch, over all trainers.
         num_samplers, num_trainers: numbers of seats.
         depth: slots per trainer.
-        switching: seats do each other's work where that is quicker.
+        switching: seats take over each other's work where that is faster.
     """
 
     def __init__(self, batches: range, *, num_samplers: int, num_trainers: int, depth: int, switching: bool = False) -> None:
@@ -129,7 +130,7 @@ class Schedule:
         return said + self._answer()
 
     def _turn_over(self, stream: _Stream) -> list[tuple[int, Message]]:
-        """Begin the next pass once all of its trainers want to, or nothing of this one is left."""
+        """Begin the next pass once all trainers of the stream request it, or once the current pass is over and one does."""
         wanted = [event for event in stream.begun.values() if event.number > stream.number]
         if not wanted or not (stream.is_over or len(wanted) == len(stream.takers)):
             return []
@@ -137,7 +138,7 @@ class Schedule:
         stream.number, stream.epoch, stream.next = event.number, event.epoch, event.first
         stream.free.extend(done.job.slot for done in stream.ready.values())
         stream.ready.clear()
-        stream.making.clear()  # their slots come back when they are done
+        stream.making.clear()  # their slots are freed when they are done
         late = [(seat, ask) for seat, ask in self._parked if self._of.get(seat) is stream and 0 <= ask.number < stream.number]
         self._parked = [one for one in self._parked if one not in late]
         return [(seat, Over(ask.number, ask.index)) for seat, ask in late]
@@ -157,7 +158,7 @@ class Schedule:
             (self._standby_s if seat < self.num_samplers else self.train_s).add(train_s)
 
     def _answer(self) -> list[tuple[int, Message]]:
-        """Answer all who can be answered now: trainers first, since what they take makes room."""
+        """Answer all requests that can be answered now: trainers first, since taking a sample makes room."""
         said: list[tuple[int, Message]] = []
         for stream in self._streams:
             said += self._turn_over(stream)
@@ -179,7 +180,7 @@ class Schedule:
                 return None
             return self._claim(seat, min(open_streams, key=lambda stream: stream.indices[stream.next]))
         stream = self._of[seat]
-        if ask.number != stream.number:  # of a pass that is over, or is still to begin
+        if ask.number != stream.number:  # a pass that is over, or has not begun
             return Over(ask.number, ask.index) if ask.number < stream.number else None
         if not self.switching:
             return self._hand_out(seat, stream, ask, ask.index) if ask.index in stream.ready else None
@@ -188,7 +189,7 @@ class Schedule:
         return self._do_either(seat, stream, ask)
 
     def _do_either(self, seat: int, stream: _Stream, ask: Ask) -> Message | None:
-        """Decide what a seat does that may sample and train."""
+        """Decide whether a seat samples or trains next, with switching."""
         first = stream.first_ready
         if seat < self.num_samplers:
             if stream.can_be_sampled:
@@ -202,7 +203,7 @@ class Schedule:
 
     def _standby_pays(self, num_ready: int) -> bool:
         train_s = self.train_s.value
-        if train_s is None:  # nobody knows yet
+        if train_s is None:  # not measured yet
             return num_ready > 0 and self.num_trainers == 0
         own_s = train_s if self._standby_s.value is None else self._standby_s.value
         return standby_profit(num_ready, train_s, self.num_trainers, own_s) > 0

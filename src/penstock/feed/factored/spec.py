@@ -1,4 +1,4 @@
-"""What each process of a factored loader makes: the same loader, with its own part of the plan."""
+"""How each process of a factored loader makes its loader: the same one, with its own part of the plan."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ _OF_TRAINERS = (
     "pin_memory",
     "device",
 )
-"""What a sampler need not know."""
+"""Options that a sampler does not need."""
 _DECIDED = ("order", "shuffle", "generator", "input_id", "split", "rank", "num_ranks", "step")
-"""What follows for all processes from a loader that was made before."""
+"""Options whose result all processes take from a loader made before."""
 _HERE_ONLY = ("tables", "custom_cls", "sampler", "batch_sampler")
 
 
 @dataclass(frozen=True, slots=True)
 class LoaderSpec:
-    """How a process makes its own loader of the same batches.
+    """How a process makes its own loader for the same batches.
 
     Attributes:
         data: path of the store.
         num_neighbors, options: arguments of `NeighborLoader`.
-        input_id: of the seeds; None: their positions.
+        input_id: ids of the seeds for batches; None: their positions.
     """
 
     data: str
@@ -52,7 +52,7 @@ class LoaderSpec:
     input_id: np.ndarray | None = None
 
     def make(self, kind: type[NeighborLoader] = NeighborLoader, **changes: Any) -> Any:
-        """Make the loader, or one of another class."""
+        """Make the loader, of class `kind` and with changed options."""
         input_id = None if self.input_id is None else torch.from_numpy(self.input_id)
         return kind(self.data, self.num_neighbors, **{**self.options, **changes}, input_id=input_id)
 
@@ -84,24 +84,25 @@ def _sampler_of(spec: LoaderSpec) -> NeighborSampler:
 
 
 def plan_of_rows(plan: Plan) -> Plan:
-    """A trainer's part of a plan: all but the neighbour lists. Samples are held ahead, not ids, since each comes only once."""
+    """Return a trainer's part of a plan: all but the neighbour lists. It holds samples ahead, not ids, since each sample comes only
+    once."""
     rest = _without(plan, "topology", "neighbor_policy", "neighbor_cache", "neighbor_layout", "slow_topology")
     return replace(rest, hold="samples", device_topology="host")
 
 
 def plan_of_lists(plan: Plan) -> Plan:
-    """A sampler's part of a plan: the neighbour lists."""
+    """Return a sampler's part of a plan: the neighbour lists."""
     of_rows = "features", "policy", "cache", "slow", "spool", "spool_folder", "device_policy", "device_cache", "host_memory"
     return _without(plan, "order", *of_rows)
 
 
 def _without(plan: Plan, *names: str) -> Plan:
-    """A plan with the settings `names` at their defaults."""
+    """Return a plan with the settings `names` at their defaults."""
     return replace(plan, **{name: getattr(Plan(), name) for name in names})
 
 
 def check_plan(plan: Plan, options: dict[str, Any]) -> None:
-    """Refuse plans that several processes cannot divide among them."""
+    """Refuse plans that cannot be divided among several processes."""
     if plan.neighbor_cache == SHARED:
         raise NotSupportedError(
             f"{argument('neighbor_cache', SHARED)} divides one budget between lists and rows, and factored processes have a memory each: "

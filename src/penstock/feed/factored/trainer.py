@@ -1,4 +1,4 @@
-"""Loaders whose samples come from other processes: all else, rows, caches, threads, state, is `NeighborLoader`'s.
+"""Loaders whose samples come from other processes. Everything else (rows, caches, threads, state) is as in `NeighborLoader`.
 
 In: a `NeighborLoader`'s arguments and a `Client`. Out: its batches. Invariant: the same batches, bit for bit.
 """
@@ -34,11 +34,11 @@ Receive = Callable[[int, Allocator], Sample]
 
 
 class ReceivedSamples(NeighborSampler):
-    """Stands in for a sampler whose samples are drawn elsewhere.
+    """A sampler with the settings of `local` whose samples other processes draw.
 
     Args:
-        local: the sampler.
-        receive: (batch, memory) -> its sample.
+        local: the sampler to replace.
+        receive: function (batch index, allocator) -> sample of this batch.
     """
 
     def __init__(self, local: NeighborSampler, receive: Receive) -> None:
@@ -46,7 +46,7 @@ class ReceivedSamples(NeighborSampler):
         self._receive = receive
 
     def workspace(self) -> Any:
-        """Nothing is needed."""
+        """Return None: no workspace is needed."""
         return None
 
     def sample(
@@ -59,27 +59,27 @@ class ReceivedSamples(NeighborSampler):
         times: Mapping[NodeType, np.ndarray] | None = None,
         allocate: Allocator = np.empty,
     ) -> Sample:
-        """The sample of a batch, from where it was drawn."""
+        """Receive the sample of a batch."""
         return self._receive(batch, allocate)
 
 
 def receiving(maker: BatchMaker, receive: Receive) -> BatchMaker:
-    """The same maker with samples that are drawn elsewhere."""
+    """Return the same maker with received samples."""
     sampler = ReceivedSamples(maker.sampler, receive)
     return dataclasses.replace(maker, sampler=sampler, device_sampler=None, _workspaces=queue.SimpleQueue())
 
 
 def read_sample(client: Client, taken: Taken, maker: BatchMaker, allocate: Allocator) -> Sample:
-    """The sample of a batch that was handed out."""
+    """Read the sample of a batch that was handed out."""
     graph, disjoint = maker.sampler.sampled, maker.sampler.disjoint
     return client.read(taken, lambda buffer: unpack(buffer, graph, disjoint=disjoint, allocate=allocate))
 
 
 class _ClientLoader(NeighborLoader):
-    """A `NeighborLoader` that other processes work with. Call `connect` once, after the construction."""
+    """A `NeighborLoader` that works with other processes. Call `connect` once, after construction."""
 
     _client: Client | None = None
-    """Speaks with them; None: it works by itself."""
+    """Connection to them; None: this loader works alone."""
 
     def beside(self, input_nodes: Any, input_time: Any = None, *, rank: int = 0, num_ranks: int = 1) -> NeighborLoader:
         """As `NeighborLoader.beside`; this process draws the samples."""
@@ -90,15 +90,16 @@ class _ClientLoader(NeighborLoader):
 
 
 class TrainerLoader(_ClientLoader):
-    """A loader over samples that are received."""
+    """A loader that receives its samples."""
 
     def connect(self, client: Client, *, publishes: bool = True) -> None:
-        """Take samples from a client from now on. `publishes`: what is kept here, for samplers to mark; one trainer does."""
+        """Take samples from a client from now on. `publishes`: tell samplers which rows are kept here, so that they mark them; one trainer
+        does."""
         self._client = client
         self._publishes, self._is_marked = publishes, None
 
     def __iter__(self) -> Iterator[Any]:
-        """Start the next epoch, or the rest of that of the state. A pass that is still going on ends: its batches come no more."""
+        """Start the next epoch, or the rest of the epoch of a loaded state. This ends a pass that is still running."""
         client, local, pass_number = self._client, self.engine.maker, 0
         if client is None:
             return super().__iter__()
@@ -112,7 +113,7 @@ class TrainerLoader(_ClientLoader):
             return sample
 
         epoch = Epoch(self.engine, receiving(local, receive))
-        epoch.begin()  # at once: from here on the client is asked for samples of this pass
+        epoch.begin()  # now, since requests to the client belong to this pass from here on
         if self._publishes and self._is_marked is None and (directories := self.engine.caches.directories):
             self._is_marked = True
             client.publish(directories, local.sampler.graph)
@@ -120,7 +121,8 @@ class TrainerLoader(_ClientLoader):
         return epoch
 
     def _are_ours(self, client: Client) -> bool:
-        """Whether samples are marked with slots of the caches here: of one trainer's, whose content another's need not be."""
+        """Whether the marks of samples are slots of the caches here: marks are of the publishing trainer's caches, and another trainer's
+        content may differ."""
         if self._is_marked is None:
             ours, theirs = self.engine.caches.directories, published(self.engine.maker.sampler.graph, client.slots, client.slots.last)
             self._is_marked = ours.keys() == theirs.keys() and all(np.array_equal(ours[t], theirs[t]) for t in ours)
@@ -128,22 +130,22 @@ class TrainerLoader(_ClientLoader):
 
 
 class SwitchingLoader(_ClientLoader):
-    """A loader of a seat that samples and trains: what it does next is decided elsewhere, batch by batch.
+    """A loader of a seat that samples and trains; the schedule decides batch by batch what it does next.
 
-    Which of the seats gets a batch is a matter of time; the batches are what they are, and each comes once.
+    Timing decides which seat gets a batch. The batches themselves do not change, and each comes once.
     """
 
     def connect(self, client: Client, device: str | None, *, is_sampler: bool) -> None:
-        """Do what a client says from now on. `device`: where this seat samples."""
+        """Take work from a client from now on. `device`: where this seat samples."""
         self._client, self._is_sampler = client, is_sampler
         self._draw = SampleMaker(self.engine.maker.batches, device)
 
     def state_dict(self) -> dict[str, Any]:
-        """There is none: what a process has had is a matter of time."""
+        """Raise NotSupportedError: timing decides which batches a process gets, so it has no position."""
         raise NotSupportedError(_NO_POSITION)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """There is none."""
+        """Raise NotSupportedError; see `state_dict`."""
         raise NotSupportedError(_NO_POSITION)
 
     def __iter__(self) -> Iterator[Any]:
@@ -156,7 +158,7 @@ class SwitchingLoader(_ClientLoader):
 
 
 class _SwitchingPass:
-    """One pass of a seat. A trainer has its next batch made while it trains; a sampler looks for one when it is asked."""
+    """One pass of a seat. A trainer makes its next batch in a thread while it trains; a sampler makes one when it is asked."""
 
     def __init__(self, engine: Engine, client: Client, draw: SampleMaker, *, is_sampler: bool) -> None:
         self._engine = engine
@@ -194,7 +196,7 @@ class _SwitchingPass:
         return self._received.pop(batch)
 
     def _make(self) -> Any:
-        """Do what is to be done until it is to train on a batch: (the batch, what it took, its index). None: the pass is over."""
+        """Sample as told, until there is a batch to train on: return (batch, its statistics, its index). None: the pass is over."""
         client = self._client
         while True:
             told = client.ask(self._number, -1, self._train_s)

@@ -1,4 +1,4 @@
-"""Dividing one budget of host memory among caches, look-ahead and batches, by a short profile."""
+"""Divide one budget of host memory among caches, look-ahead and batches, by a short profile."""
 
 from penstock.feed.fit.device import device_use
 from penstock.feed.fit.memory import Fitted, fit_memory

@@ -29,9 +29,9 @@ ID_BYTES = 8
 ROUNDING = 2
 """torch allocates pinned memory in powers of two, and keeps it: a copy takes at most twice its bytes."""
 FOUND_BYTES_PER_NODE = 24
-"""For ranking the rows of a static cache whose size is determined later: visits, ranked ids, and a block of the ranking."""
+"""Memory for ranking the rows of a static cache whose size is determined later: visits, ranked ids, and a block of the ranking."""
 FIFO_BYTES_PER_NODE = 4
-"""For the directory of FIFO."""
+"""Memory of FIFO's directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +39,8 @@ class DeviceUse:
     """What a device needs of the host.
 
     Attributes:
-        is_drawing: it samples; the samples are then in its memory.
-        pinned_bytes: host memory that it reads and that must stay resident. copied_bytes: the part of it that is copies, held already.
+        is_drawing: whether it samples; then the samples are in its memory.
+        pinned_bytes: host memory that it reads and that must stay resident. copied_bytes: the part of it that is copies and already held.
         placing_bytes: host memory for copying the topology to it.
         types_read: node types whose rows it reads directly.
         rows: node type -> rows kept on it; None: as many as fit.
@@ -61,7 +61,7 @@ def device_use(plan: Plan, caches: Caches, *, topology: str, is_mapped: bool) ->
         plan: resolved.
         caches: tables and lists, without caches.
         topology: where the device reads lists to sample (`Drawing.topology`); "host": the CPU samples.
-        is_mapped: graph and arrays are mapped files, so that parts read by the device are not counted as memory of the process otherwise.
+        is_mapped: graph and arrays are mapped files; then only this function counts the parts that the device reads as process memory.
     """
     assert caches.graph is not None
     pinned = caches.tiers_of(PinnedTier)

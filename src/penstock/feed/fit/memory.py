@@ -59,7 +59,7 @@ NEW_SHARE, FILES_BYTES = 0.25, 32 << 20
 """Share of a step's memory that it may allocate beside what earlier steps left free (measured: 130 of 520 MiB); and what libraries may take
 beyond what they took before the first epoch (measured: 24 MiB)."""
 READ_BYTES_PER_ROW = 96
-"""For the plan of a read: order, places, starts, lengths."""
+"""Bytes per row of the plan of a read: order, places, starts, lengths."""
 STEP_BYTES_PER_ROW_BYTE = 2.0
 """Assumed memory of a step if there is none to try: twice the features of a batch."""
 
@@ -200,8 +200,8 @@ class BatchBytes:
     """Most host memory that a batch takes, in bytes.
 
     Attributes:
-        sample, rows: of the sample, and of the gathered rows.
-        staging: of pinned copies of both, on their way to a device.
+        sample, rows: bytes of the sample, and of the gathered rows.
+        staging: bytes of the pinned copies of both, on their way to a device.
         num_read: rows that no device reads directly.
         num_edges: sampled edges.
     """
@@ -218,7 +218,7 @@ class _Run:
     """What is known about a run before its budget is divided.
 
     Attributes:
-        plan, caches, use: of `fit_memory`. graph: the sampled graph.
+        plan, caches, use: the arguments of `fit_memory`. graph: the sampled graph.
         kept_types: node types whose rows are kept in memory.
         is_ahead: samples are drawn before their rows are read.
         batch: memory of a batch.

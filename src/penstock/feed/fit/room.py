@@ -1,7 +1,8 @@
-"""Whether the container around this process has the memory that training takes, where no budget was given.
+"""Check that the container around this process has the memory that training takes, where no budget was given.
 
-In: what makes batches, and a training step. Out: a bound to stay within, a warning if need be, or a refusal. Beyond the limit of its
-container a process is killed without a word, minutes later; so a step is tried first, on ever larger parts of a batch, within what is left.
+In: a batch maker and a training step. Out: a bound on memory, with a warning if fewer batches fit; or a refusal. A process that exceeds the
+limit of its container is killed without a message, minutes later. So a step is tried first, on growing parts of a batch, as far as the
+remaining memory allows.
 """
 
 from __future__ import annotations
@@ -46,11 +47,12 @@ from penstock.store.process_memory import (
 from penstock.store.tiers import advise_random, is_map
 
 FIRST_SHARES, ALL_SHARES = (1 / 64, PROBED_SHARES[0]), (1 / 64, *PROBED_SHARES)
-"""Of a batch, that are tried first, and in all: the smaller ones tell whether there is room for the larger."""
+"""Shares of a batch on which a step is tried, first and in all: a trial on a small share shows whether there is room for a larger one."""
 OF_SEVERAL = 1.5
-"""What batches of each of several processes take, to what they measure: over parts also for rows that others read off it."""
+"""Factor on the measured memory of batches if several processes run in the container; of a partition, it also covers serving rows to other
+processes."""
 PLENTY = 4
-"""What is left, to what an eighth of a batch lets expect, where no more of it is tried."""
+"""If the memory left is more than this many times the estimate from an eighth of a batch, larger shares are not tried."""
 
 logger = logging.getLogger("penstock")
 _is_said = False
@@ -61,9 +63,9 @@ class Room:
     """What a container has room for.
 
     Attributes:
-        bound: of what is held between two batches.
-        num_workers: threads that make batches; 0: they are made between the steps.
-        max_in_flight: batches at once.
+        bound: on the memory held between two batches.
+        num_workers: threads that make batches; 0: batches are made between the steps.
+        max_in_flight: batches being made or waiting at once.
     """
 
     bound: Bound
@@ -73,13 +75,13 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Needs:
-    """What a run takes beside what the process holds now.
+    """Memory that a run takes beside what the process holds now.
 
     Attributes:
-        plan, reads: how batches are read in the run.
-        profile, batch: of its batches.
-        num_threads, max_in_flight: that make batches, and batches at once, at most.
-        num_here: processes that do so in this container.
+        plan, reads: how the run reads batches.
+        profile, batch: sizes of its batches.
+        num_threads, max_in_flight: most threads that make batches; most batches at once.
+        num_here: processes of the run in this container.
     """
 
     plan: Plan
@@ -91,11 +93,11 @@ class _Needs:
     num_here: int
 
     def threads(self, in_flight: int) -> int:
-        """How many make `in_flight` batches."""
+        """Return the number of threads that make `in_flight` batches."""
         return self.num_threads if in_flight == self.max_in_flight else min(self.num_threads, in_flight)
 
     def total(self, step_bytes: int, in_flight: int) -> int:
-        """Bytes of a step beside so many batches in the making or waiting, and of the one that it is taken on."""
+        """Return the bytes of a step, of the batch it runs on, and of `in_flight` further batches being made or waiting."""
         batch, threads = self.batch, max(1, self.threads(in_flight))
         num_bytes = (in_flight + 1) * (batch.sample + batch.rows) + threads * self.profile.workspace_bytes
         if self.reads.disks:
@@ -105,12 +107,12 @@ class _Needs:
         return step_bytes + int((OF_SEVERAL if self.num_here > 1 else 1) * num_bytes)
 
     def at_once(self, step_bytes: int, left: int) -> int:
-        """How many batches have room beside a step; 0: they are made between the steps."""
+        """Return how many batches fit beside a step; 0: batches are made between the steps."""
         fitting = (count for count in range(self.max_in_flight, 0, -1) if self.total(step_bytes, count) + FILES_BYTES <= left)
         return next(fitting, 0)
 
     def said(self, num_bytes: int, left: int, advice: str) -> BudgetError:
-        """What to tell of this."""
+        """Return the error to raise or to log."""
         each = f" for each of {self.num_here} processes" if self.num_here > 1 else ""
         room = f"the container around this process has {format_bytes(left)} left{each}"
         return BudgetError(f"without a budget this takes about {format_bytes(num_bytes)}, and {room}: {advice}")
@@ -128,29 +130,30 @@ def check_room(
     num_here: int = 1,
     files: Sequence[np.ndarray] = (),
 ) -> Room | None:
-    """See above; batches and the model stay what they are.
+    """See above; does not change batches or the model.
 
     Args:
-        maker, caches: make batches to try, from maps; with memory of their own.
-        reads, plan: how batches are read in the run.
-        num_threads, max_in_flight: that make batches, and batches at once.
-        step: a training step on a copy of the model; None: one that takes twice the features of a batch, if it can; batches are looked at
-            where memory has no room for all that they are made from.
-        num_here: processes that do so at the same time in this container: each may take its share of what is left.
-        files: maps that batches read at random: where the page cache has no room for them, what follows a row is not read along.
+        maker, caches: make the batches to try, from maps; they have memory of their own.
+        reads, plan: how the run reads batches.
+        num_threads, max_in_flight: threads that make batches; batches at once.
+        step: a training step on a copy of the model. None: assume that it takes twice the features of a batch; then nothing is checked if
+            the files that batches are made from fit into memory, or if the order is given by the caller.
+        num_here: processes that run at the same time in this container; each may take its share of the memory left.
+        files: maps that batches read at random. If the page cache has no room for them, read-ahead is turned off.
     Returns:
-        What there is room for, with fewer batches at once where all do not fit; None: there is no limit near.
+        What there is room for, with fewer batches at once if not all fit; None: the limit is far, or cannot be checked (as for induced
+        sampling).
     Raises:
-        BudgetError: one step on one batch takes more than is left; without a step, two batches.
+        BudgetError: one step on one batch takes more than is left; without a step, two batches do.
     """
     left = free_in_container()
     if left is None:
         return None
     left, held_bytes = left // num_here, anonymous_bytes()
     is_partitioned = maker.source.graph.is_partitioned
-    num_readers = 1 if is_partitioned else num_here  # of the same files
+    num_readers = 1 if is_partitioned else num_here  # processes that read the same files
     read_apart(files, num_readers * left, is_partitioned=is_partitioned)  # the first batches are read now
-    tried = read_at_random(Plan(), maker)  # a trial reads maps, whatever the plan reads
+    tried = read_at_random(Plan(), maker)  # a trial reads maps, whatever the run reads
     most_at_once = max_in_flight + 1 + STEP_BYTES_PER_ROW_BYTE
     is_small = step is None and most_at_once * sum(file.nbytes for file in tried) <= left
     if maker.sampler.induced or is_small or (step is None and isinstance(maker.order, GivenOrder)):
@@ -164,7 +167,7 @@ def check_room(
         plan=plan, reads=reads, profile=profile, batch=measure_batch(profile, row_bytes, None), num_threads=num_threads,
         max_in_flight=max_in_flight, num_here=num_here,
     )  # fmt: skip
-    let_go_of_libraries()  # as each trial does: their pages are no room for a step
+    let_go_of_libraries()  # each trial does so too; pages of libraries are not room for a step
     most = resident_bytes_outside(".npy") + left
     first = argument("host_memory") if num_here > 1 and not is_partitioned else "it more memory"
     advice = f"give {first}, or take smaller batches or fanouts"
@@ -179,14 +182,14 @@ def check_room(
     if needs.total(0, 0) > (spare := left - max(0, anonymous_bytes() - held_bytes)):
         raise needs.said(needs.total(0, 0), max(0, spare), advice)
     step_bytes, num_bytes = try_step(FIRST_SHARES)
-    left -= min(left, max(0, anonymous_bytes() - held_bytes))  # what a first step leaves for good, such as Adam's moments of learnt rows
+    left -= min(left, max(0, anonymous_bytes() - held_bytes))  # memory that a first step keeps, such as Adam's moments of learnt rows
     read_apart(tried, num_readers * (left - num_bytes), is_certain=False)
     if PLENTY * num_bytes < left:
         return None
-    is_near = num_here > 1 and num_bytes > left  # where several processes try more at once, all are killed
+    is_near = num_here > 1 and num_bytes > left  # if several processes try larger shares at once, all are killed
     step_bytes, num_bytes = try_step(FIRST_SHARES if is_near else ALL_SHARES)
     if num_bytes > left and keeps_freed_memory():
-        stop_keeping_freed_memory()  # slower, but less
+        stop_keeping_freed_memory()  # slower, but takes less memory
         step_bytes, num_bytes = try_step(FIRST_SHARES if is_near else ALL_SHARES)
     if is_near and needs.total(step_bytes, 0) <= left:
         step_bytes, num_bytes = try_step(ALL_SHARES)
@@ -198,15 +201,15 @@ def check_room(
         slower = f"batches made ahead are {at_once}, not {max_in_flight}, which takes longer"
         logger.warning(needs.said(num_bytes + FILES_BYTES, left, slower))
     known = num_readers * (left - needs.total(step_bytes, at_once))
-    read_apart(files, known, is_partitioned=is_partitioned)  # of which more is known now
-    new_share = NEW_SHARE if keeps_freed_memory() else 1.0  # else little of a step is free for the next, if much of other sizes
+    read_apart(files, known, is_partitioned=is_partitioned)  # now with a better estimate
+    new_share = NEW_SHARE if keeps_freed_memory() else 1.0  # else a step finds little freed memory of the sizes that it needs
     return Room(Bound.below(anonymous_bytes() + left, step_bytes, new_share), needs.threads(at_once), max(1, at_once))
 
 
 def read_apart(files: Sequence[np.ndarray], left: int, *, is_certain: bool = True, is_partitioned: bool = False) -> None:
-    """Where the page cache has no room for maps that are read at random, what follows a row is not read along: each row would bring
-    megabytes, and drop what the next one needs. It takes long all the same: what is certain is said, once in a process.
-    `is_partitioned`: they are of a part, for which there are no budgets."""
+    """Turn read-ahead off for maps that are read at random, if they are larger than `left` bytes of page cache: each row would load
+    megabytes and evict what the next rows need. Reading is slow all the same; if `is_certain`, a warning says so, once per process.
+    `is_partitioned`: the files belong to a part of a partition, for which there are no budgets."""
     global _is_said
     maps = [file for file in files if is_map(file)]
     num_bytes = sum(file.nbytes for file in maps)

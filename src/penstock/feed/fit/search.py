@@ -36,7 +36,7 @@ USE_BYTES = 17
 
 
 class CacheSearch:
-    """Misses as a function of the caches' bytes: lists by the visits of the profile, rows by simulation over its trace."""
+    """Misses as a function of the caches' bytes: for lists by the visits of the profile, for rows by simulation over its trace."""
 
     def __init__(
         self,

@@ -31,8 +31,8 @@ class Way(NamedTuple):
 
 
 def ways_to_run(num_threads: int, in_flight: int, plan: Plan) -> list[list[Way]]:
-    """Return groups of ways; the first group with a way that fits is used. So threads are given up first, then kept lists, then row
-    pointers in memory, which the page cache then holds as far as the reserve allows."""
+    """Return groups of ways; the first group with a way that fits is used. So if memory is short, first threads are given up, then kept
+    lists, then row pointers in memory; the page cache then holds these as far as the reserve allows."""
     flights = dict.fromkeys([in_flight, 1] if plan.is_read_ahead else [in_flight])
     kept = [True, False] if plan.neighbor_policy is not None else [False]
     return [

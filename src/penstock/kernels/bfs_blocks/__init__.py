@@ -1,1 +1,1 @@
-"""Blocks of connected nodes: grown, merged, and given to parts."""
+"""Grow blocks of connected nodes, merge them, and assign them to parts."""

@@ -1,4 +1,4 @@
-"""Blocks of connected nodes: grown, merged, and given to parts. Same result as `reference.py`, byte for byte."""
+"""Grow blocks of connected nodes, merge them, and assign them to parts. Same result as `reference.py`, byte for byte."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AHEAD = 16
 
 @helper
 def _take(neighbors, start, stop, first, block, max_size, blocks, sizes, queue, tail):
-    """Take what no block has yet of a list into a block, and append it to the queue; returns its new end."""
+    """Add the nodes of a list that are in no block to `block`, and append them to the queue. Returns the queue's new end."""
     for i in range(start, stop):
         if i + AHEAD < stop:
             prefetch_write(blocks, np.int64(load(neighbors, i + AHEAD)) + first)
@@ -30,12 +30,12 @@ def _take(neighbors, start, stop, first, block, max_size, blocks, sizes, queue, 
 
 @kernel
 def grow(indptrs, indices, firsts, out_ptr, out_nodes, sources, max_size, blocks, sizes, queue):
-    """Put every node into a block; see `reference.grow`. Returns how many blocks there are.
+    """Put every node into a block; see `reference.grow`. Returns the number of blocks.
 
     Args:
         indptrs, indices, firsts, out_ptr, out_nodes: see `breadth_first.cpu`.
         sources: int32 or int64[num_nodes], a permutation.
-        blocks: the same dtype, [num_nodes], -1. sizes: the same, [num_nodes], zero. queue: the same, scratch.
+        blocks, sizes: results, same dtype, [num_nodes], -1 and 0 at first. queue: scratch, same dtype and shape.
     """
     num_blocks, head, tail, source = 0, 0, 0, 0
     while tail < blocks.size:
@@ -65,7 +65,7 @@ def grow(indptrs, indices, firsts, out_ptr, out_nodes, sources, max_size, blocks
 
 @helper
 def _meet(neighbors, start, stop, first, blocks, counts, met, num_met):
-    """Count the edges of a list to each block, and append the blocks that are new to `met`; returns how many are there."""
+    """Count the edges of a list to each block, and append each newly met block to `met`. Returns the length of `met`."""
     for i in range(start, stop):
         if i + AHEAD < stop:
             prefetch_read(blocks, np.int64(load(neighbors, i + AHEAD)) + first)
@@ -79,7 +79,7 @@ def _meet(neighbors, start, stop, first, blocks, counts, met, num_met):
 
 @helper
 def _meet_all(indptrs, indices, firsts, out_ptr, out_nodes, members, start, stop, blocks, counts, met):
-    """The same of all lists of some nodes."""
+    """As `_meet`, for all lists of members[start:stop]."""
     num_met = 0
     for m in range(start, stop):
         node = np.int64(members[m])
@@ -96,10 +96,10 @@ def join(indptrs, indices, firsts, out_ptr, out_nodes, members, member_ptr, bloc
     """Merge small blocks into large neighbours; see `reference.join`.
 
     Args:
-        members: int32 or int64[num_nodes], nodes by block. member_ptr: int64[num_blocks + 1], where those of each block begin.
+        members: int32 or int64[num_nodes], nodes sorted by block. member_ptr: int64[num_blocks + 1], where the nodes of each block begin.
         blocks, sizes: as `grow` leaves them. is_large: bool[num_blocks].
-        targets: the same dtype, [num_blocks]: receives the block that each is merged into, or itself.
-        counts: int64[num_blocks], zero, and zero again afterwards. met: int64[num_blocks], scratch.
+        targets: same dtype, [num_blocks]: receives the block that each block is merged into, or its own number.
+        counts: int64[num_blocks], zero before and after. met: int64[num_blocks], scratch.
     """
     for block in range(is_large.size):
         targets[block] = block
@@ -121,12 +121,12 @@ def join(indptrs, indices, firsts, out_ptr, out_nodes, members, member_ptr, bloc
 
 @kernel
 def link(indptrs, indices, firsts, out_ptr, out_nodes, members, member_ptr, blocks, link_ptr, links, weights, counts, met):
-    """Write the distinct neighbours of each block but itself, and how many edges lead there; see `reference.link`.
+    """Write the distinct neighbour blocks of each block, without itself, and the number of edges to each; see `reference.link`.
 
     Args:
-        link_ptr: int64[num_blocks + 1], zero at 0: receives where those of each block begin.
+        link_ptr: int64[num_blocks + 1], link_ptr[0] = 0: receives where the neighbours of each block begin.
         links, weights: int64[m], or empty: then only link_ptr is written.
-        others: see `join`.
+        other arguments: see `join`.
     """
     for block in range(member_ptr.size - 1):
         start, stop = member_ptr[block], member_ptr[block + 1]
@@ -144,13 +144,13 @@ def link(indptrs, indices, firsts, out_ptr, out_nodes, members, member_ptr, bloc
 
 @kernel
 def place(link_ptr, links, weights, order, contents, capacities, loads, owners, counts):
-    """Give each block to a part; see `reference.place`.
+    """Assign each block to a part; see `reference.place`.
 
     Args:
         link_ptr, links, weights: as `link` writes them.
         order: int64[num_blocks]. contents: int64[num_blocks, num_measures]. capacities: float64[num_measures].
-        loads: int64[num_measures, num_parts], zero. owners: int16[num_blocks], -1. counts: int64[num_parts], zero, and zero
-            again afterwards.
+        loads: int64[num_measures, num_parts], zero at first. owners: int16[num_blocks], -1 at first, the result. counts: int64[num_parts],
+            scratch, zero before and after.
     """
     for block in order:
         for i in range(link_ptr[block], link_ptr[block + 1]):

@@ -1,10 +1,10 @@
-"""Blocks of connected nodes: grown, merged, and given to parts. The definition.
+"""Grow blocks of connected nodes, merge them, and assign them to parts: the definition.
 
-In: a graph as `breadth_first` takes it. Out: a block for each node, and a part for each block. Invariant: the result depends on nothing
-but the input.
-Source: Liu et al. 2023 (BGL), 3.3. There neighbours in the score are blocks, up to two hops away; here a neighbour counts by its edges,
-which cut 8 to 70 % less on three real graphs of 20,000 to 330,000 nodes: two hops are nearly all blocks there. And train nodes count
-against a part only for blocks that have some.
+In: a graph as `breadth_first` takes it. Out: a block for each node, and a part for each block. Invariant: the result depends only on the
+input.
+Source: Liu et al. 2023 (BGL), 3.3, with two changes. BGL's score counts neighbour blocks up to two hops away; here a direct neighbour
+counts by its edges, which cut 8 to 70 % less on three real graphs of 20,000 to 330,000 nodes, where two hops reach nearly all blocks. And
+the load of train nodes counts only for blocks that have some.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from penstock.kernels.breadth_first.reference import neighbors_of
 
 
 def grow(adjacency, out_ptr, out_nodes, sources, max_size):
-    """Put every node into a block: breadth first from many sources at once, each taking what no other has yet, up to a size.
+    """Put every node into a block. Blocks grow breadth first from many sources at once; each takes nodes that no block has, up to a size.
 
     Args:
         adjacency, out_ptr, out_nodes: see `breadth_first`.
-        sources: int[num_nodes], a permutation. As many begin as blocks of `max_size` would hold what is left, and when nothing more can be
-            reached, as many again.
-        max_size: nodes of a block, at most.
+        sources: int[num_nodes], a permutation. First, ceil(remaining nodes / max_size) of them begin blocks; when no block can grow, more
+            begin, by the same rule.
+        max_size: most nodes of a block.
     Returns:
-        List of the block of each node, numbered as they begin; list of their sizes.
+        List of the block of each node, blocks numbered in the order in which they begin; list of their sizes.
     """
     blocks, sizes, queue, coming = [-1] * len(sources), [], deque(), list(map(int, sources))[::-1]
     while -1 in blocks:
@@ -45,20 +45,20 @@ def grow(adjacency, out_ptr, out_nodes, sources, max_size):
 
 
 def count_links(adjacency, out_ptr, out_nodes, blocks, block):
-    """Return how many edges lead from a block to each, in the order in which they are met: members by id, then their neighbours."""
+    """Return the number of edges from `block` to each block, in the order of meeting: members by id, then the neighbours of each."""
     members = [node for node, each in enumerate(blocks) if each == block]
     return Counter(int(blocks[u]) for node in members for u in neighbors_of(adjacency, out_ptr, out_nodes, node))
 
 
 def join(adjacency, out_ptr, out_nodes, blocks, is_large, max_size, sizes):
-    """Merge each small block, in their order, into the large one that most of its edges lead to and that has room.
+    """Merge each small block, in ascending order, into the large block with room that most of its edges lead to.
 
     Args:
         blocks: int[num_nodes]. is_large: bool[num_blocks].
-        max_size: nodes of a block with what was merged into it.
-        sizes: list of num_blocks numbers of nodes; changed.
+        max_size: most nodes of a block after merging.
+        sizes: list, the number of nodes of each block; changed.
     Returns:
-        List of the block that each is merged into, or itself. Of equal ones the one met first.
+        List of the block that each block is merged into, or its own number. Among equals, the block met first.
     """
     targets = list(range(len(sizes)))
     for block in targets:
@@ -74,21 +74,22 @@ def join(adjacency, out_ptr, out_nodes, blocks, is_large, max_size, sizes):
 
 
 def link(adjacency, out_ptr, out_nodes, blocks, num_blocks):
-    """Return for each block a list of (other block, how many edges lead there), in the order in which they are met."""
+    """Return for each block a list of (other block, number of edges to it), in the order of meeting."""
     counts = [count_links(adjacency, out_ptr, out_nodes, blocks, block) for block in range(num_blocks)]
     return [[(other, count) for other, count in each.items() if other != block] for block, each in enumerate(counts)]
 
 
 def place(links, order, contents, capacities, num_parts):
-    """Give each block to the part with the largest edges * (1 - load / capacity) * ..., over the measures that the block adds to.
+    """Assign each block to the part with the highest score: (edges from the block into the part) * product of (1 - load / capacity) over
+    the measures that the block adds to.
 
     Args:
         links: from `link`.
-        order: int[num_blocks], in which blocks come.
-        contents: int[num_blocks, num_measures], what each adds to the loads of its part: its nodes, its train nodes.
-        capacities: float[num_measures]; a load may exceed it by what came last.
+        order: int[num_blocks], the order in which blocks are assigned.
+        contents: int[num_blocks, num_measures], what each block adds to the loads of its part: its nodes, its train nodes.
+        capacities: float[num_measures]; the last block may push a load above it.
     Returns:
-        List of parts. Of equal ones the one with the larger product is taken, then that whose largest load is least, then the first.
+        List of parts. Among equal scores, the part with the larger product, then the smaller largest load, then the lower number.
     """
     owners, loads = [-1] * len(order), [[0] * num_parts for _ in capacities]
     for block in map(int, order):

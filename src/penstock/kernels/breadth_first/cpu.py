@@ -27,7 +27,7 @@ def _hash_pair(u, v):
 
 @kernel
 def sum_asymmetry(indptr, indices, num_src, first_src, first_dst):
-    """Return (uint64: sum over the edges u -> v of hash(u, v) - hash(v, u), position of the first source outside or -1); see
+    """Return (uint64 sum over the edges u -> v of hash(u, v) - hash(v, u), position of the first source out of range or -1); see
     `reference.sum_asymmetry`."""
     total = np.uint64(0)
     for v in range(indptr.size - 1):
@@ -54,7 +54,7 @@ def count_outgoing(indptr, indices, first_src, limit, counts):
 
 @kernel
 def place_outgoing(indptr, indices, first_src, first_dst, limit, cursor, out_nodes):
-    """Write each node to the next place of the lists of those it picked; int64[num_nodes] `cursor` says where they go on."""
+    """Append each node to the out-neighbour lists of the in-neighbours it picked. `cursor`: int64[num_nodes], next place of each list."""
     for v in range(indptr.size - 1):
         start, degree = load(indptr, v), load(indptr, v + 1) - load(indptr, v)
         taken = min(degree, limit)
@@ -67,7 +67,7 @@ def place_outgoing(indptr, indices, first_src, first_dst, limit, cursor, out_nod
 
 @helper
 def _reach(neighbors, start, stop, first, marks, queue, tail):
-    """Append what is new in a list to the queue; returns its new end."""
+    """Append the nodes of a list that are not reached yet to the queue. Returns the queue's new end."""
     for i in range(start, stop):
         if i + AHEAD < stop:
             prefetch_write(marks, np.int64(load(neighbors, i + AHEAD)) + first)
@@ -82,18 +82,18 @@ def _reach(neighbors, start, stop, first, marks, queue, tail):
 
 @kernel
 def breadth_first(indptrs, indices, firsts, out_ptr, out_nodes, roots, num_wanted, marks, queue, order):
-    """Visit nodes breadth first from one root after another, until `num_wanted` wanted ones are reached.
+    """Visit nodes breadth first from one root after another, until `num_wanted` wanted nodes are visited.
 
     Args:
-        indptrs, indices: tuples of arrays, one per edge type; all of one dtype.
-        firsts: int64[num_edge_types, 2]: where the ids of source and destination type begin.
+        indptrs, indices: tuples of arrays, one per edge type; each tuple of one dtype.
+        firsts: int64[num_edge_types, 2]: where the ids of the source type and of the destination type begin.
         out_ptr, out_nodes: lists of out-neighbours, or empty arrays.
         roots: int64[r].
-        marks: uint8[num_nodes]: WANTED or 0; REACHED is added.
+        marks: uint8[num_nodes]: WANTED or 0; the kernel adds REACHED.
         queue: int32 or int64[num_nodes], scratch.
         order: receives int64[num_wanted].
     Returns:
-        How many were written to `order`.
+        How many nodes were written to `order`.
     """
     count, head, tail = 0, 0, 0
     for root in roots:

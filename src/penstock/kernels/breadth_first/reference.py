@@ -1,11 +1,11 @@
 """Breadth-first traversal over the undirected view of a graph of in-neighbour lists: the definition.
 
-In: in-neighbour lists of every edge type, over one space of ids (type after type), and roots. Out: the wanted nodes in the order in
-which they are reached. Invariant: every wanted node among the roots comes exactly once; what is reached depends on nothing but the input.
+In: in-neighbour lists of every edge type, over one id space (type after type), and roots. Out: the wanted nodes in the order in which they
+are reached. Invariant: every wanted node among the roots comes exactly once; the result depends only on the input.
 
-In-neighbours are at hand; out-neighbours are not, and a copy of the edges to have them would not fit beside a large graph. So each node
-picks `limit` of its in-neighbours per edge type and is entered in their lists of out-neighbours: 4 * limit bytes a node, whatever the
-number of edges, and a hub loses none of the nodes that have only few ways in. On a symmetric graph in-neighbours are all neighbours.
+The graph has in-neighbour lists only; a reversed copy of the edges would not fit beside a large graph. So each node picks `limit` of its
+in-neighbours per edge type and is entered in the out-neighbour lists of these: 4 * limit bytes a node, whatever the number of edges, and a
+hub keeps all neighbours that have few in-neighbours. On a symmetric graph, in-neighbours are all neighbours.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WORD = (1 << 64) - 1
 
 
 def hash_pair(u, v):
-    """Return 64 bits over an ordered pair of ids."""
+    """Return a 64-bit hash of an ordered pair of ids."""
     word = (u * _A + v * _B) & _WORD
     word = ((word ^ (word >> 32)) * _C) & _WORD
     word = ((word ^ (word >> 29)) * _B) & _WORD
@@ -27,14 +27,14 @@ def hash_pair(u, v):
 
 
 def sum_asymmetry(indptr, indices, num_src, first_src, first_dst):
-    """Return (uint64: sum over the edges u -> v of hash(u, v) - hash(v, u), modulo 2**64; -1). Where a source lies outside: the sum over
-    the edges before the first such, and its position.
+    """Return (uint64 sum over the edges u -> v of hash(u, v) - hash(v, u), modulo 2**64; -1). If a source is out of range: the sum over the
+    edges before it, and its position.
 
-    Over all edge types it is 0 where every edge has its reverse, as often; else with probability 2**-64.
+    The sum over all edge types is 0 if every edge occurs as often as its reverse; otherwise it is 0 with probability 2**-64.
 
     Args:
-        indptr, indices: in-neighbour lists of one edge type, each within the edges. num_src: nodes that may be sources.
-        first_src, first_dst: where the ids of its ends begin in the common space.
+        indptr, indices: in-neighbour lists of one edge type; no list may lie outside the edges. num_src: number of source nodes.
+        first_src, first_dst: where the ids of the source type and of the destination type begin in the common id space.
     """
     total = 0
     for v in range(indptr.size - 1):
@@ -47,18 +47,18 @@ def sum_asymmetry(indptr, indices, num_src, first_src, first_dst):
 
 
 def pick_slots(degree, limit):
-    """Return the slots of a list of `degree` in-neighbours that are picked: all, or `limit` spread evenly."""
+    """Return the slots that a node with `degree` in-neighbours picks: all, or `limit` evenly spaced ones."""
     return list(range(degree)) if degree <= limit else [j * degree // limit for j in range(limit)]
 
 
 def build_outgoing(adjacency, num_nodes, limit):
-    """Build the lists of out-neighbours from what every node picks.
+    """Build out-neighbour lists from the in-neighbours that every node picks.
 
     Args:
         adjacency: list of (indptr, indices, first_src, first_dst).
-        num_nodes: of the common space. limit: picked per node and edge type, at most.
+        num_nodes: number of nodes of all types. limit: most picks per node and edge type.
     Returns:
-        (out_ptr int64[num_nodes + 1], out_nodes int64[m]): by edge type, then node, then slot.
+        (out_ptr int64[num_nodes + 1], out_nodes int64[m]); each list is ordered by edge type, then node, then slot.
     """
     lists = [[] for _ in range(num_nodes)]
     for indptr, indices, first_src, first_dst in adjacency:
@@ -69,7 +69,7 @@ def build_outgoing(adjacency, num_nodes, limit):
 
 
 def neighbors_of(adjacency, out_ptr, out_nodes, node):
-    """Return the list of neighbours of a node: by edge type and slot, then out-neighbours."""
+    """Return the neighbours of a node: in-neighbours by edge type and slot, then out-neighbours."""
     neighbors = []
     for indptr, indices, first_src, first_dst in adjacency:
         if first_dst <= node < first_dst + indptr.size - 1:
@@ -84,11 +84,11 @@ def breadth_first(adjacency, out_ptr, out_nodes, roots, is_wanted):
 
     Args:
         adjacency: list of (indptr, indices, first_src, first_dst).
-        out_ptr, out_nodes: from `build_outgoing`; empty arrays where in-neighbours are all there is.
-        roots: int64[r], where to start, and to start again when nothing more can be reached.
+        out_ptr, out_nodes: from `build_outgoing`; empty arrays to follow in-neighbours only.
+        roots: int64[r]; the search starts at the first, and again at the next unreached one whenever it ends.
         is_wanted: bool[num_nodes].
     Returns:
-        int64[m]: the wanted nodes as they are reached. Neighbours of a node as of `neighbors_of`.
+        int64[m]: the wanted nodes in the order of visits. Neighbours are visited in the order of `neighbors_of`.
     """
     reached, order, queue = set(), [], deque()
     for root in map(int, roots):

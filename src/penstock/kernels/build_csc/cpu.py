@@ -21,8 +21,8 @@ def place_edges(src, dst, cursor, indices, edge_ids):
 
     Args:
         src, dst: int[num_edges].
-        cursor: int64[num_dst], where each list goes on; moved past what is written.
-        indices: receives src. edge_ids: receives the number of the edge.
+        cursor: int64[num_dst], next place of each list; advanced.
+        indices: receives the source of each edge. edge_ids: receives its number in the edge list.
     """
     for i in range(dst.size):
         if i + AHEAD < dst.size:

@@ -1,1 +1,1 @@
-"""Belady's policy over a window of batches to come."""
+"""Belady's policy over a window of coming batches."""

@@ -1,14 +1,14 @@
-"""Belady's policy over a window of batches to come. Same hits and content as `reference.py`.
+"""Belady's policy over a window of coming batches. Same hits and content as `reference.py`.
 
-Every use announced has a place in a log, with its node and the place of the node's next use. Resident rows are found from two sides:
-a row with a use in the window by a bit at the place of its next one, so that the row used furthest in the future is the last bit set; a
-row without one in a queue per class of hotness, in the order in which rows came there (`penstock.kernels._queues`).
+Every announced use has a place in a log, which holds its node and the place of the node's next use. A resident row with a use in the window
+has a bit set at the place of its next use, so the last set bit is the row used furthest in the future. A resident row without a use is in a
+queue, one per class of hotness, in the order in which rows entered it (`penstock.kernels._queues`).
 
-A bit is a write at random, and rows without a use leave first. So the bits of hits are set late, in the order of the log (`settle`): when
-the furthest row is asked for, or when the log's places are needed again. Most of those uses are over by then and need no bit.
+Setting a bit is a random write, and rows without a use leave first. So the bits of hits are set late, in the order of the log (`settle`):
+when the furthest row is needed, or when the places of the log are reused. By then, most of these uses are over and need no bit.
 
-The directory, int32[2 * num_nodes], says of each node: its slot, or -1 - class where it is not resident; and where it was used last in the
-log, or -2 - its place in the queues: an entry there is void if its node says something else.
+The directory, int32[2 * num_nodes], has two numbers per node. The first is its slot, or -1 - class if it is not resident. The second is the
+place of its latest use in the log, or -2 - its place in the queues; a queue entry is void if its node's number says something else.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from penstock.kernels.cache_lookup.cpu import AHEAD, LOW, keep_resident
 from penstock.kernels.id_hash.cpu import MULTIPLIER_3, mix
 
 NO_USE = -1
-"""In the log: no next use is announced. In the directory: no use in the window, and no place in a queue."""
+"""In the log: no next use is announced. In the directory: no use in the window and no place in a queue."""
 
 USED, LOWEST, SETTLED = range(3)
-"""Places in `cursor`: slots in use; no class below this one has rows; bits are set for the hits of all uses before this place."""
+"""Indices in `cursor`: number of slots in use; a class below which no queue has rows; the place in the log up to which bits of hits are
+set."""
 
 GROUP = 16
-"""Ids looked up, without branches, before those hit for the last time join their queues."""
+"""Ids looked up at a time, without branches; then the hits among them that have no next use join their queues."""
 
 
 @kernel
 def digest(ids):
-    """A number that tells batches of one size apart, and their orders, but for one in 2**64."""
+    """A hash of a batch and its order: two batches of one size have equal ones with probability 2**-64."""
     total = np.uint64(0)
     for i in range(ids.size):
         total += mix(np.uint64(load(ids, i)) + np.uint64(i) * MULTIPLIER_3)
@@ -64,10 +65,10 @@ def announce(ids, entries, nodes, nexts, bits, start, position):
     Args:
         ids: int64[n], distinct.
         entries: int32[2 * num_nodes], the directory.
-        nodes, nexts: int32[m], the log, m a power of two from 64 on: node and place of its next use, per use; place p is at p % m. All of
-            the window and this batch fit in.
-        bits: uint64[m / 64], a bit per place: a resident row is used there next.
-        start, position: places of the window's first use and of this batch's first one.
+        nodes, nexts: int32[m], the log: per use, the node and the place of its next use; place p is at index p % m. m is a power of two,
+            at least 64; the window and this batch must fit.
+        bits: uint64[m / 64], a bit per place: set if the next use of a resident row is there.
+        start, position: place of the window's first use; place of this batch's first use.
     """
     mask, last = nodes.size - 1, ids.size - 1
     word, in_word = (position & mask) >> 6, np.uint64(0)
@@ -91,7 +92,7 @@ def announce(ids, entries, nodes, nexts, bits, start, position):
 
 @kernel
 def settle(nexts, bits, cursor, end, future):
-    """Set the bits that are still missing of the hits before place `end`, of uses at `future` or later."""
+    """Set the missing bits of hits before place `end` whose next use is at `future` or later."""
     mask, first = nexts.size - 1, cursor[SETTLED]
     for place in range(first, end):
         ahead = np.int64(load(nexts, min(place + AHEAD, end - 1) & mask))
@@ -105,7 +106,7 @@ def settle(nexts, bits, cursor, end, future):
 
 @kernel
 def copy_window(start, end, nodes, nexts, bits, new_nodes, new_nexts, new_bits):
-    """Copy the log's places from `start` to before `end` into a longer one."""
+    """Copy the places [start, end) of the log into a longer log."""
     mask, new_mask = nodes.size - 1, new_nodes.size - 1
     for place in range(start, end):
         new_nodes[place & new_mask], new_nexts[place & new_mask] = nodes[place & mask], nexts[place & mask]
@@ -115,7 +116,7 @@ def copy_window(start, end, nodes, nexts, bits, new_nodes, new_nexts, new_bits):
 
 @kernel
 def count_anew(entries, nexts, shift):
-    """Count places in the log from `shift` on; earlier ones become NO_USE."""
+    """Renumber the places of the log: place `shift` becomes 0, earlier ones become NO_USE."""
     for node in range(entries.size >> 1):
         place = np.int64(entries[2 * node + 1])
         entries[2 * node + 1] = np.int32(max(place - shift, NO_USE) if place >= 0 else place)
@@ -125,14 +126,14 @@ def count_anew(entries, nexts, shift):
 
 @kernel
 def enqueue(ids, node_classes, entries, chunks, ends, shift):
-    """Append the initial content to the queues of its classes, int32[n]."""
+    """Append the initial content, int64[n], to the queues of its classes, int32[n]."""
     for i in range(ids.size):
         entries[2 * ids[i] + 1] = np.int32(-2 - push(chunks, ends, shift, np.int64(node_classes[i]), ids[i]))
 
 
 @kernel
 def squeeze(num_queues, entries, chunks, ends, new_chunks, new_ends, shift):
-    """Move the entries of all queues that are not void to empty ones."""
+    """Move all queue entries that are not void to new, empty queues."""
     for queue in range(num_queues):
         while not is_empty(ends, queue):
             place = first_place(ends, queue)
@@ -146,14 +147,14 @@ def squeeze(num_queues, entries, chunks, ends, new_chunks, new_ends, shift):
 
 @kernel
 def look_up(ids, entries, nexts, bits, classes, chunks, ends, shift, start, cursor, hit_slots, missed, missed_classes):
-    """First half of an access. Returns how many missed.
+    """First half of an access. Returns the number of misses.
 
     Args:
-        classes: uint8[capacity], of the node in each slot; of one element where there is one class only.
-        chunks, ends, shift: the queues, and their chunks' size.
-        start: place of the batch's first use in the log. The next uses of misses are taken out of it.
+        classes: uint8[capacity], class of the node in each slot; one element if there is only one class.
+        chunks, ends, shift: the queues; a chunk has 2**shift entries.
+        start: place of the batch's first use in the log. The next uses of misses are removed from the log.
         cursor: int64[3], see above.
-        missed, missed_classes: int64[n], int32[n], receive next use << 32 | position, and classes, of the misses.
+        missed, missed_classes: int64[n], int32[n], receive next use << 32 | position, and class, of each miss.
         ids, entries, nexts, bits: as in `announce`. hit_slots: as in `cache_fifo`.
     """
     mask, num_missed, lowest, last = nexts.size - 1, 0, cursor[LOWEST], ids.size - 1
@@ -183,7 +184,7 @@ def look_up(ids, entries, nexts, bits, classes, chunks, ends, shift, start, curs
 
 @helper
 def _find_unused(entries, chunks, ends, shift, lowest, num_classes):
-    """Drop void entries of the lowest classes. Returns the lowest class that has a row, `num_classes` if none has."""
+    """Drop void entries of the lowest classes. Returns the lowest class whose queue has a row, `num_classes` if none has."""
     while lowest < num_classes:
         while not is_empty(ends, lowest):
             place = first_place(ends, lowest)
@@ -198,7 +199,7 @@ def _find_unused(entries, chunks, ends, shift, lowest, num_classes):
 
 @helper
 def _find_furthest(bits, mask, place):
-    """The last place with a bit, from `place` backwards; there is one."""
+    """The last place at or before `place` whose bit is set; one must be set."""
     at = place & mask
     word = load(bits, at >> 6) & (np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(63 - (at & 63)))
     while word == 0:
@@ -212,18 +213,19 @@ def _find_furthest(bits, mask, place):
 def insert(
     ids, entries, nodes, nexts, bits, classes, capacity, chunks, ends, shift, num_classes, start, end, num_missed, cursor, inserted, into
 ):
-    """Second half of an access: misses compete with the worst row, one after the other. Returns how many are inserted.
+    """Second half of an access: misses compete with the worst row, one after another. Returns how many are inserted.
 
     Args:
-        capacity: slots, at least one.
-        num_classes: queues of rows without a use in the window.
-        start, end: places of the batch's first use, and behind the window's last one.
-        inserted, into: hold what `look_up` found of the `num_missed` misses; receive int64[k], int32[k], see `penstock.cache.Change`.
+        capacity: number of slots, at least one.
+        num_classes: number of queues.
+        start, end: place of the batch's first use; place after the window's last use.
+        inserted, into: before, `missed` and `missed_classes` of the `num_missed` misses from `look_up`; receive int64[k], int32[k], see
+            `penstock.cache.Change`.
         ids, entries, nodes, nexts, bits, classes, chunks, ends, shift, cursor: as in `announce` and `look_up`.
     """
     mask, used, lowest, furthest, count = nodes.size - 1, cursor[USED], cursor[LOWEST], end - 1, 0
     latest, is_queued, is_crowded = -1, False, False  # may a row of this batch be among the victims?
-    if used == capacity:  # then no class below `lowest` comes in any more: these are all that may
+    if used == capacity:  # then no miss of class `lowest` or below without a use can enter: drop these
         num_wanted = 0
         for k in range(num_missed):
             miss, node_class = load(inserted, k), np.int64(load(into, k))

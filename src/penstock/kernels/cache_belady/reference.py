@@ -1,6 +1,6 @@
-"""Belady's policy over a window of batches to come: the definition, by looking through the window for every row.
+"""Belady's policy over a window of coming batches: the definition, which searches the window for every row.
 
-Source: Belady 1966; Ginex (VLDB'22) 3.4: of the content and the batch, keep the rows whose next use is nearest.
+Source: Belady 1966; Ginex (VLDB'22) 3.4: of the cache's content and the batch, keep the rows whose next use is nearest.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from collections import deque
 
 
 class Model:
-    """Rows are worth more the nearer their next use in the window, access by access; without one, the higher their class.
+    """A row is worth more the nearer its next use in the window. Any row with a use is worth more than a row without; rows without one
+    are worth more the higher their class.
 
-    Among rows of a class without a use, one that is resident is worth more than one that is not, and of the residents the one that was
-    last asked for, in the order of hits before misses.
+    Among rows of one class without a use, a resident row is worth more than one that is not resident. Of the residents, the one requested
+    last is worth most; within a batch, hits count as requested before misses.
     """
 
     def __init__(self, capacity, classes):
@@ -20,7 +21,7 @@ class Model:
         self.window, self.rows, self.now, self.time = deque(), {}, 0, 0
 
     def fill(self, ids):
-        """Start with ids, best first."""
+        """Start with these ids as content, best first."""
         for node in list(ids[: self.capacity])[::-1]:
             self._value(node)
 
@@ -32,7 +33,7 @@ class Model:
                 self._value(node)
 
     def access(self, ids):
-        """Ask for the oldest batch of the window; returns whether each id hits."""
+        """Request the oldest batch of the window. Returns whether each id hits."""
         self.window.popleft()
         self.now += 1
         hits = [node in self.rows for node in ids]
@@ -51,7 +52,7 @@ class Model:
         return hits
 
     def _worth(self, node):
-        """(0, class, 0) without a use in the window, else (1, minus the number of the batch, minus the place in it)."""
+        """(0, class, 0) if the node has no use in the window, else (1, -number of the batch of its next use, -place in that batch)."""
         for distance, batch in enumerate(self.window):
             if node in batch:
                 return 1, -(self.now + distance), -batch.index(node)

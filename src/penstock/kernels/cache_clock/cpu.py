@@ -1,7 +1,7 @@
-"""CLOCK: a ring of slots and a hand. Same hits and content as `reference.py`. The hand goes downwards, as rows come in FIFO.
+"""CLOCK: a ring of slots and a hand. Same hits and content as `reference.py`. The hand moves downwards, as FIFO fills its slots.
 
-The mark of a row is a bit of its directory entry, which a hit has at hand and an eviction writes anyway. In a bitmap of its own each hit
-was one more read at random, and an expensive one, as the directory's pages drive the bitmap's out of the TLB.
+The mark of a row is a bit of its directory entry, which a hit reads and an eviction writes anyway. With a separate bitmap, each hit made
+one more random read, and an expensive one, because the directory's pages evict the bitmap's from the TLB.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from penstock.kernels._memory import load, prefetch_far, store
 from penstock.kernels.cache_lookup.cpu import FAR_AHEAD, keep_resident, place_ahead
 
 HAND, USED = range(2)
-"""Places in `cursor`."""
+"""Indices in `cursor`."""
 
 
 @kernel
 def access(ids, entries, owners, cursor, hit_slots, inserted, into):
-    """Ask for a batch; returns how many are inserted.
+    """Request a batch. Returns how many ids are inserted.
 
     Args:
         ids: int64[n], distinct.
         entries: int32[num_nodes], the directory (`penstock.kernels._marks`).
-        owners: int32[capacity], node in each slot in use. 0 < capacity < FRESH.
-        cursor: int64[2]: the slot the hand is at, slots in use.
+        owners: int32[capacity], the node in each slot in use. 0 < capacity < FRESH.
+        cursor: int64[2]: the slot that the hand is at; number of slots in use.
         hit_slots, inserted, into: as in `cache_fifo`.
     """
     capacity, count, spared, first, width = owners.size, 0, 0, 0, GROUP

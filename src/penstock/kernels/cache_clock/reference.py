@@ -1,4 +1,4 @@
-"""CLOCK: the definition. A queue whose front goes to the back, without its mark, if it was hit since it came there."""
+"""CLOCK: the definition. A queue; when room is needed, a marked row at the front loses its mark and goes to the back."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections import deque
 
 
 class Model:
-    """Rows come in unmarked; a hit marks; the first unmarked row from the front leaves."""
+    """Rows enter unmarked; a hit marks its row; the first unmarked row from the front leaves."""
 
     def __init__(self, capacity):
         self.capacity, self.queue, self.marked = capacity, deque(), set()
 
     def fill(self, ids):
-        """Start with ids, best first: the worst is at the front."""
+        """Start with these ids as content, best first: the worst is at the front."""
         self.queue = deque(list(ids[: self.capacity])[::-1])
 
     def access(self, node):
-        """Ask for one id; returns whether it hits."""
+        """Request one id. Returns whether it hits."""
         if node in self.queue:
             self.marked.add(node)
             return True

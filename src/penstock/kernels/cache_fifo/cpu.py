@@ -1,8 +1,8 @@
 """First in, first out, without a queue. Same hits and content as `reference.py`.
 
-The directory holds for each node which row it was to come in last, counted from the first: it is resident as long as no more rows came
-since than there are slots. So nothing is read or written where a row leaves, and its slot follows from its number. Rows go into slots
-downwards: they are filled in from slot 0, best first, and the worst of them is the first to be overwritten.
+Rows are numbered in the order in which they enter the cache. The directory holds the last number of each node: the node is resident until
+as many later rows have entered as there are slots. So an eviction reads and writes nothing, and the slot follows from the number. Rows
+enter at descending slots: the initial content lies from slot 0 on, best first, so the worst of it is overwritten first.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from penstock.kernels._memory import load, prefetch_far, store
 from penstock.kernels.cache_lookup.cpu import AHEAD, drop_first
 
 NEWEST, COME = range(2)
-"""Places in `cursor`."""
+"""Indices in `cursor`."""
 
 GROUP = 64
-"""Ids looked up before their misses come in."""
+"""Ids looked up before their misses are inserted."""
 
 
 @helper
 def _find(number, capacity, newest, come):
-    """The slot of a row by its number, -1 if it left or never came. Signs in place of branches: guesses would often be wrong."""
-    age = come - number  # 1: the newest
+    """The slot of a row by its number, -1 if it left or never entered. Sign bits replace branches, which would often be mispredicted."""
+    age = come - number  # 1: the newest row
     slot = newest + age - 1
     slot -= capacity & ~(slot - capacity >> 63)
     return slot | (number | capacity - age) >> 63
@@ -38,14 +38,14 @@ def look_up_all(numbers, capacity, cursor, slots):
 
 @kernel
 def access(ids, numbers, capacity, cursor, hit_slots, inserted, into):
-    """Ask for a batch; returns how many are inserted.
+    """Request a batch. Returns how many ids are inserted.
 
     Args:
         ids: int64[n], distinct.
-        numbers: int32[num_nodes], the directory: the how manieth row each node was when it came, -1: never.
-        capacity: slots, at least one.
-        cursor: int64[2]: the slot of the newest row, how many came; the last plus n must be below 2**31.
-        hit_slots, inserted, into: receive int32[n], int64[k], int32[k], see `penstock.cache.Change`; k is at most n.
+        numbers: int32[num_nodes], the directory: the number of each node's row when it last entered, -1: never.
+        capacity: number of slots, at least one.
+        cursor: int64[2]: the slot of the newest row; how many rows have entered. The latter plus n must be below 2**31.
+        hit_slots, inserted, into: receive int32[n], int64[k], int32[k], see `penstock.cache.Change`; need room for n elements each.
     """
     newest, come, count, last = cursor[NEWEST], cursor[COME], 0, ids.size - 1
     for first in range(0, ids.size, GROUP):

@@ -1,16 +1,17 @@
 """First in, first out, decided by a device. Same hits, slots and directory as `cpu.py`, byte for byte.
 
-A row leaves once as many came as there are slots, and in a batch every miss comes: so whether an id hits depends on how many of those
-before it missed. From the directory follows how many may miss before a row leaves, its slack: the id misses if more do. Below 0 it misses
-anyway; of at least as many as there are ids before it, it hits. Of those between, which are open, the last program to arrive finds out in
-their order, a tile at a time: to take each for a hit where it may be one says at least how many miss before each, to take it for a miss at
-most, and both are put right by themselves until they meet or one of them stays as it is: there is one answer only, for what an id does
-depends on those before it. That takes no round or one; a tile whose ids all wait for the one before, in both ways, takes as many as it has.
+Every miss enters the cache, and a row leaves once as many later rows have entered as there are slots. So whether an id hits depends on how
+many ids before it in the batch miss. The directory gives the slack of each id: it misses if more ids than that miss before it. An id with a
+slack below 0 misses in any case; an id with at least as much slack as there are ids before it hits in any case. The ids between are open.
+The last program to arrive settles them in order, a tile at a time, from two guesses: if every open id hits, the number of misses before
+each id is a lower bound; if every open id misses, an upper bound. Each round recomputes hits and misses from both bounds, until the two
+agree or one of them no longer changes. Then it is right: there is only one solution, because an id depends only on the ids before it. Most
+tiles take no round or one; if each id of a tile depends on the id before, the tile takes as many rounds as it has ids.
 
-Invariant: nothing depends on the order in which programs run, and the host need not know anything of a batch before. Imports Triton.
+Invariant: nothing depends on the order in which programs run, and the host need not know anything about the batch. Imports Triton.
 """
 
-# what `tl.sum` gives is a number here:
+# `tl.sum` returns a scalar here:
 # pyright: reportOperatorIssue=false
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from penstock.kernels._triton import cdiv, launch
 BLOCK = 512
 """Ids per program."""
 TILE = 512
-"""Open ids whose hits are found out at the same time."""
+"""Open ids that are settled together."""
 
 _SLICES = (
     "ids", "cursor", "sums", "begun", "arrived", "slacks", "before", "left", "missed", "hit_slots", "into",
 )  # fmt: skip
-"""Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
+"""Arguments that may begin anywhere in a larger tensor: a new alignment must not compile a new kernel in the middle of a run."""
 
 _NEWEST: tl.constexpr = tl.constexpr(0)
 _COME: tl.constexpr = tl.constexpr(1)
@@ -40,20 +41,20 @@ _MISSED: tl.constexpr = tl.constexpr(2)
 _LAST: tl.constexpr = tl.constexpr(3)
 _HALF: tl.constexpr = tl.constexpr(16)
 _IN_HALF: tl.constexpr = tl.constexpr((1 << 16) - 1)
-"""Two counts of a block, or of a tile, share 32 bits: one lies so many further up."""
+"""Two counts of a block or a tile share 32 bits: the second is shifted by _HALF."""
 _WHOLE: tl.constexpr = tl.constexpr(32)
 _IN_WHOLE: tl.constexpr = tl.constexpr((1 << 32) - 1)
-"""And two of a batch 64."""
+"""Two counts of a batch share 64 bits: the second is shifted by _WHOLE."""
 
 
 class State(NamedTuple):
-    """What a device remembers beside the directory. All int64.
+    """The state on the device, beside the directory. All int64.
 
     Attributes:
-        cursor: [2], the slot of the newest row, how many came.
-        begun: [4], the cursor as a batch found it, how many of that missed, and the slot of the last of these.
-        sums: [2], 0, and the misses and the open ids of a batch.
-        arrived: [1], of `Blocks`.
+        cursor: [2], the slot of the newest row; how many rows have entered.
+        begun: [4], the cursor before the batch, the number of its misses, and the slot of the last miss.
+        sums: [2], 0; then certain misses | open ids << 32 of the batch.
+        arrived: [1], see `Blocks`.
     """
 
     cursor: torch.Tensor
@@ -68,15 +69,15 @@ def make_state(device: torch.device) -> State:
 
 
 def access(ids, numbers, capacity, state, hit_slots, into):
-    """Ask for a batch, on the current stream.
+    """Request a batch, on the current stream.
 
     Args:
         ids: int64[n], distinct.
-        numbers: int32[num_nodes], the directory: the how manieth row each node was when it came, -1: never.
-        capacity: slots, at least one.
-        state: from `make_state`; how many came plus n must be below 2**31.
-        hit_slots: receives int32[n], slot of each id as it was before the batch, -1 for a miss.
-        into: receives int32[n], slot of each id that was missed and is resident when the batch is over, -1 for all others.
+        numbers: int32[num_nodes], the directory: the number of each node's row when it last entered, -1: never.
+        capacity: number of slots, at least one.
+        state: from `make_state`; cursor[1] plus n must be below 2**31.
+        hit_slots: receives int32[n], the slot of each hit, as before the batch; -1 for a miss.
+        into: receives int32[n], the slot of each miss that is resident after the batch; -1 for all other ids.
     """
     n, device = ids.numel(), ids.device
     if n == 0:
@@ -92,7 +93,7 @@ def access(ids, numbers, capacity, state, hit_slots, into):
 
 
 def count_anew(numbers, capacity, cursor):
-    """Count the rows from the oldest that is resident on; those that left never came. Nothing else changes."""
+    """Renumber the rows: the oldest resident row becomes 0; rows that left become -1, as if they had never entered."""
     gone = (cursor[1] - capacity).clamp_(min=0)
     numbers.sub_(gone).clamp_(min=-1)
     cursor[1] -= gone
@@ -100,7 +101,7 @@ def count_anew(numbers, capacity, cursor):
 
 @triton.jit
 def _counted(slack, place, n):
-    """(ids that miss anyway, open ones), of a block."""
+    """Return flags per id of a block: (misses in any case, is open)."""
     is_out = (place < n) & (slack < 0)
     is_open = (place < n) & (slack >= 0) & (slack < place)
     return is_out.to(tl.int32), is_open.to(tl.int32)
@@ -108,7 +109,7 @@ def _counted(slack, place, n):
 
 @triton.jit
 def _load_counted(slacks, n, before, BLOCK: tl.constexpr):
-    """Of a program: places, slacks, which are open, and how many before each miss anyway, and are open."""
+    """Return, for the ids of a program: place, slack, whether it is open, how many ids before it miss in any case, how many are open."""
     block = tl.program_id(0)
     place = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     slack = tl.load(slacks + place, mask=place < n, other=0)
@@ -121,7 +122,7 @@ def _load_counted(slacks, n, before, BLOCK: tl.constexpr):
 
 @triton.jit(do_not_specialize=("n", "capacity"), do_not_specialize_on_alignment=_SLICES)
 def _look_up(ids, n, numbers, capacity, cursor, slacks, sums, before, arrived, BLOCK: tl.constexpr):
-    """How many may miss before the row of each id leaves, and what that says of the ids."""
+    """Write the slack of each id, and count certain misses and open ids."""
     block = tl.program_id(0)
     place = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     node = tl.load(ids + place, mask=place < n, other=0)
@@ -137,7 +138,7 @@ def _look_up(ids, n, numbers, capacity, cursor, slacks, sums, before, arrived, B
 def _settle(
     slacks, n, before, sums, capacity, cursor, begun, left, missed, arrived, BLOCK: tl.constexpr, TILE: tl.constexpr
 ):  # fmt: skip
-    """Open ids, one after the other: how many of those before each missed. Then, how many did in all."""
+    """Write for each open id how many open ids before it miss, then how many do in all; advance the cursor."""
     _, slack, is_open, num_out, rank = _load_counted(slacks, n, before, BLOCK)
     tl.store(left + rank, (slack - num_out).to(tl.int32), mask=is_open)
     tl.debug_barrier()
@@ -167,7 +168,8 @@ def _settle(
 
 @triton.jit
 def _find_missed(may_miss, lane):
-    """Whether each of a tile misses: where more of those before it do than `may_miss`. The fewest and the most that do, side by side."""
+    """Whether each id of a tile misses: it does if more than `may_miss` ids before it in the tile do. `both` holds the two guesses: the
+    fewest misses, and the most."""
     both = (may_miss < 0).to(tl.int32) + ((may_miss < lane).to(tl.int32) << _HALF)
     count = tl.sum(both, axis=0)
     is_open = (count & _IN_HALF) != count >> _HALF
@@ -175,7 +177,7 @@ def _find_missed(may_miss, lane):
         before = tl.cumsum(both, axis=0) - both
         both = (may_miss < (before & _IN_HALF)).to(tl.int32) + ((may_miss < (before >> _HALF)).to(tl.int32) << _HALF)
         was, count = count, tl.sum(both, axis=0)
-        moved = was ^ count  # the fewest grow only, the most shrink: who is as many as before is right
+        moved = was ^ count  # the fewest only grow, the most only shrink: an unchanged count is final
         both = tl.where(moved >> _HALF == 0, both >> _HALF, both)
         is_open = ((count & _IN_HALF) != count >> _HALF) & (moved >> _HALF != 0) & ((moved & _IN_HALF) != 0)
     return both & _IN_HALF
@@ -183,10 +185,10 @@ def _find_missed(may_miss, lane):
 
 @triton.jit(do_not_specialize=("n", "capacity"), do_not_specialize_on_alignment=_SLICES)
 def _give_slots(ids, n, numbers, capacity, slacks, before, missed, begun, hit_slots, into, BLOCK: tl.constexpr):
-    """Slots: of the hits, where they are; of the misses, downwards from the newest row, and numbers upwards."""
+    """Write the slots of hits; give misses descending slots from the newest row on, and ascending numbers."""
     place, slack, _, num_out, rank = _load_counted(slacks, n, before, BLOCK)
     newest, come, num_missed = tl.load(begun + _NEWEST), tl.load(begun + _COME), tl.load(begun + _MISSED)
-    number = num_out + tl.load(missed + rank, mask=place < n, other=0)  # of those that miss, from 0 on
+    number = num_out + tl.load(missed + rank, mask=place < n, other=0)  # misses before this id
     is_missed = (place < n) & (slack < number)
     slot = newest + capacity - 1 - slack
     slot = tl.where(slot < capacity, slot, slot - capacity)

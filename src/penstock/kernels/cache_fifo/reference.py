@@ -12,11 +12,11 @@ class Model:
         self.capacity, self.queue = capacity, deque()
 
     def fill(self, ids):
-        """Start with ids, best first: the worst is the oldest."""
+        """Start with these ids as content, best first: the worst is the oldest."""
         self.queue = deque(list(ids[: self.capacity])[::-1])
 
     def access(self, node):
-        """Ask for one id; returns whether it hits."""
+        """Request one id. Returns whether it hits."""
         if node in self.queue:
             return True
         if self.capacity:

@@ -1,6 +1,6 @@
 """Least frequently used: a list of rows per count. Same hits and content as `reference.py`.
 
-A list of count c has its end at capacity + c; the value of a row is its count.
+The list of count c has its end at capacity + c; the value of a row is its count.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from penstock.kernels.cache_lookup.cpu import AHEAD, keep_resident
 
 @kernel
 def access(ids, slots, rows, most, cursor, hit_slots, inserted, into):
-    """Ask for a batch; returns how many are inserted.
+    """Request a batch. Returns how many ids are inserted.
 
     Args:
+        slots: int32[num_nodes], the directory: slot of each node, negative if it is not resident.
         rows: int32[4 * (capacity + most + 1)], see `penstock.kernels._lists`. capacity > 0.
         most: counts stop here.
-        cursor: int64[2]: no row has a lower count, slots in use.
-        ids, slots, hit_slots, inserted, into: as in `cache_fifo`.
+        cursor: int64[2]: a count below which there is no row; number of slots in use.
+        ids, hit_slots, inserted, into: as in `cache_fifo`.
     """
     capacity, count = (rows.size >> 2) - most - 1, 0
     least, used = cursor[0], cursor[1]

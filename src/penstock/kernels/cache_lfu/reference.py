@@ -1,4 +1,4 @@
-"""Least frequently used: the definition. Accesses are counted while a row is resident, up to `MOST`."""
+"""Least frequently used: the definition. Requests are counted while a row is resident, up to `MOST`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ MOST = 255
 
 
 class Model:
-    """The row with the fewest accesses since it came leaves; among equals, the one not asked for during the longest time."""
+    """The row with the fewest requests since it entered leaves; among equals, the one whose last request is longest ago."""
 
     def __init__(self, capacity, most=MOST):
         self.capacity, self.most, self.rows, self.now = capacity, most, {}, 0
 
     def fill(self, ids):
-        """Start with ids, best first, as if each had been asked for once, from the worst to the best."""
+        """Start with these ids as content, best first, as if each had been requested once, from the worst to the best."""
         for node in list(ids[: self.capacity])[::-1]:
             self.access(node)
 
     def access(self, node):
-        """Ask for one id; returns whether it hits."""
+        """Request one id. Returns whether it hits."""
         self.now += 1
         is_hit = node in self.rows
         if not is_hit and self.capacity and len(self.rows) == self.capacity:

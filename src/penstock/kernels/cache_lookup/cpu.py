@@ -11,18 +11,18 @@ from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_far, store
 
 AHEAD = 64
-"""How many ids ahead their directory entries are prefetched."""
+"""How many ids ahead the directory entry of an id is prefetched."""
 
 FAR_AHEAD = 512
-"""How many places ahead a table is prefetched that a hand reads in order: too slowly for the processor to take note of it."""
+"""How many places ahead a table is prefetched that a hand reads in order; the hand moves too slowly for the hardware prefetcher."""
 
 LOW = (1 << 32) - 1
-"""Queue entries hold node << 32 | slot: the node is there when its row is evicted, without one more read at random."""
+"""Mask of the slot in a queue entry, node << 32 | slot. The entry holds the node to spare an eviction one random read."""
 
 
 @kernel
 def lookup(ids, slots, hit_slots):
-    """Write the slots of ids, -1 where there is none."""
+    """Write the slot of each id, -1 if it has none."""
     for i in range(ids.size):
         if i + AHEAD < ids.size:
             prefetch_far(slots, load(ids, i + AHEAD))
@@ -31,7 +31,7 @@ def lookup(ids, slots, hit_slots):
 
 @kernel
 def lies_inside(ids, num_nodes):
-    """Whether all ids lie in [0, num_nodes). No early end: it vectorises."""
+    """Whether all ids lie in [0, num_nodes). No early exit, so the loop vectorises."""
     signs = np.int64(0)
     for i in range(ids.size):
         signs |= ids[i] | (num_nodes - 1 - ids[i])
@@ -40,29 +40,29 @@ def lies_inside(ids, num_nodes):
 
 @kernel
 def count_anew(numbers, shift):
-    """Count numbers that only grow, int32[n], from `shift` on; earlier ones become -1."""
+    """Renumber ascending numbers, int32[n]: `shift` becomes 0, lower ones become -1."""
     for k in range(numbers.size):
         numbers[k] = np.int32(max(np.int64(numbers[k]) - shift, -1))
 
 
 @helper
 def place_ahead(place, size, step=1):
-    """A place of a ring that is half of `AHEAD` on, forwards or backwards: a hint what to prefetch."""
+    """The place AHEAD / 2 further in a ring, forwards or backwards; `place` itself past the ends. Used as a prefetch hint only."""
     ahead = place + step * (AHEAD >> 1)
     return ahead if 0 <= ahead < size else place
 
 
 @helper
 def around(place, size):
-    """A place of a ring that may be past its end."""
+    """Wrap a place that may be past the end of a ring."""
     return place if place < size else place - size
 
 
 @helper
 def keep_resident(ids, slots, count, inserted, into, node_numbers=1):
-    """Drop those of the first `count` inserted that were evicted again within their batch. Returns how many are left.
+    """Of the first `count` inserted ids, drop those that were evicted again within the batch. Returns how many are left.
 
-    The slot is the first of `node_numbers` that the directory keeps per node.
+    The directory has `node_numbers` numbers per node; the slot is the first.
     """
     kept = 0
     for k in range(count):
@@ -78,7 +78,7 @@ def keep_resident(ids, slots, count, inserted, into, node_numbers=1):
 
 @helper
 def drop_first(left, count, inserted, into):
-    """Drop the first `left` of the `count` inserted, where those are the ones that left again. Returns how many are left."""
+    """Drop the first `left` of the `count` inserted ids, those that left again within the batch. Returns how many remain."""
     if left > 0:
         for k in range(left, count):
             store(inserted, k - left, load(inserted, k))

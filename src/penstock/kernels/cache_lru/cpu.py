@@ -1,11 +1,11 @@
 """Least recently used, by a log of accesses in place of a linked list. Same hits and content as `reference.py`.
 
-Each access appends its node to a ring, and the directory notes where, beside the slot: older entries of the node are void from then on.
-The row to evict is the first entry that is not void: the end of a list would be found one read at random after another, the log is read
-in order, so that the directory can be prefetched; nothing is kept per slot.
+Each access appends its node to the log, a ring, and the directory keeps the place beside the slot; older entries of the node are then void.
+The row to evict is the first entry that is not void. A linked list would need one dependent random read after another; the log is read in
+order, so the directory can be prefetched. Nothing is kept per slot.
 
-Void entries leave when they come to the front. Where hits make the log longer than that, they are squeezed out, a few entries with each
-access, so that no batch pays for all: entries are moved to the front, in order, where they are kept in front of a gap.
+Void entries leave when they reach the front. Where hits make the log too long, void entries are squeezed out, a few with each access, so
+that no batch pays for all of it: valid entries move to the front, in order, before a gap.
 
     begin .. kept entries .. gap .. read .. entries not yet looked at .. end
 """
@@ -19,18 +19,19 @@ from penstock.kernels._memory import load, prefetch_far, store
 from penstock.kernels.cache_lookup.cpu import AHEAD, around, drop_first, place_ahead
 
 BEGIN, KEPT, READ, REST, USED, IS_SQUEEZED = range(6)
-"""Places in `cursor`: where the log begins, kept entries there, where the others begin, how many, slots in use, squeezing or not."""
+"""Indices in `cursor`: where the log begins; number of kept entries there; where the other entries begin; their number; number of slots in
+use; whether the log is being squeezed."""
 
 LOG_ENTRIES = 4
 """Log entries per row."""
 
 AT_ONCE = 4
-"""Entries looked at per access while squeezing: it ends after a third as many accesses as there were entries when it began."""
+"""Entries examined per access while squeezing. Squeezing e entries ends after e / 3 accesses, since each access appends an entry."""
 
 
 @helper
 def _squeeze(entries, log, begin, kept, read, rest):
-    """Look at some entries: those not void go behind the kept ones."""
+    """Examine some entries: those that are not void go after the kept ones."""
     steps = min(rest, AT_ONCE)
     for _ in range(steps):
         prefetch_far(entries, 2 * np.int64(load(log, place_ahead(read, log.size))))
@@ -46,11 +47,11 @@ def _squeeze(entries, log, begin, kept, read, rest):
 
 @kernel
 def access(ids, entries, log, capacity, cursor, hit_slots, inserted, into):
-    """Ask for a batch; returns how many are inserted.
+    """Request a batch. Returns how many ids are inserted.
 
     Args:
-        entries: int32[2 * num_nodes], the directory: slot and place of the last access in the log, -1 and -1 where not resident.
-        log: int32[LOG_ENTRIES * capacity], nodes in the order of accesses; a ring, with zeros where it was never written. capacity > 0.
+        entries: int32[2 * num_nodes], the directory: slot, and place of the last access in the log; -1 and -1 if not resident.
+        log: int32[LOG_ENTRIES * capacity], a ring of nodes in the order of accesses, zeros at first. capacity > 0.
         cursor: int64[6], see above.
         ids, hit_slots, inserted, into: as in `cache_fifo`.
     """
@@ -94,7 +95,7 @@ def access(ids, entries, log, capacity, cursor, hit_slots, inserted, into):
             if rest == 0:
                 read, rest, kept, is_squeezed = begin, kept, 0, 0
     cursor[BEGIN], cursor[KEPT], cursor[READ], cursor[REST], cursor[USED], cursor[IS_SQUEEZED] = begin, kept, read, rest, used, is_squeezed
-    gone = 0  # of more ids than there are slots, the last ones stay
+    gone = 0  # if the batch has more ids than there are slots, the last ids stay
     while gone < count and load(inserted, gone) < ids.size - capacity:
         gone += 1
     return drop_first(gone, count, inserted, into)

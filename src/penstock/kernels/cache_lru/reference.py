@@ -4,17 +4,17 @@ from __future__ import annotations
 
 
 class Model:
-    """The row that was not asked for during the longest time leaves."""
+    """The row whose last request is longest ago leaves."""
 
     def __init__(self, capacity):
         self.capacity, self.stack = capacity, []
 
     def fill(self, ids):
-        """Start with ids, best first, as if they had been asked for from the worst to the best."""
+        """Start with these ids as content, best first, as if each had been requested, from the worst to the best."""
         self.stack = list(ids[: self.capacity])[::-1]
 
     def access(self, node):
-        """Ask for one id; returns whether it hits."""
+        """Request one id. Returns whether it hits."""
         is_hit = node in self.stack
         if is_hit:
             self.stack.remove(node)

@@ -1,7 +1,7 @@
 """S3-FIFO: two rings of rows; the ghost queue lives in the directory. Same hits and content as `reference.py`.
 
-A node that is not resident has -1 in the directory, or -2 - t if it was the t-th to leave the small queue: whether it is in the ghost
-queue follows from how many left since then. When t would not fit any more, `renew_marks` counts from zero again.
+A node that is not resident has -1 in the directory, or -2 - t if it was the t-th to leave the small queue for the ghost queue. How many
+have left since then says whether it is still in the ghost queue. Before t gets too large for int32, `renew_marks` renumbers from zero.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from penstock.kernels.cache_lookup.cpu import AHEAD, LOW, around, keep_resident,
 from penstock.kernels.cache_s3fifo.reference import MOST
 
 SMALL_BEGIN, SMALL_LENGTH, MAIN_BEGIN, MAIN_LENGTH, USED, LEFT = range(6)
-"""Places in `cursor`."""
+"""Indices in `cursor`."""
 
 
 @kernel
 def renew_marks(slots, shift):
-    """Forget the first `shift` rows that left, and count the others from zero."""
+    """Renumber the rows that left: number `shift` becomes 0, earlier ones are forgotten."""
     for node in range(slots.size):
         mark = np.int64(slots[node])
         if mark <= -2:
@@ -28,15 +28,16 @@ def renew_marks(slots, shift):
 
 @kernel
 def access(ids, slots, hits, small, main, small_size, cursor, hit_slots, inserted, into):
-    """Ask for a batch; returns how many are inserted.
+    """Request a batch. Returns how many ids are inserted.
 
     Args:
-        hits: uint8[capacity], times each row was hit, at most 3. capacity > 0.
+        slots: int32[num_nodes], the directory, see above.
+        hits: uint8[capacity], how often each row was hit, at most `MOST`. capacity > 0.
         small, main: int64[capacity] each, rings of entries node << 32 | slot.
-        small_size: rows of the small queue.
-        cursor: int64[6]: begin and length of the small queue, of the main queue, slots in use, how many rows left the small queue; the
-            last plus n must be below 2**31 - 2.
-        ids, slots, hit_slots, inserted, into: as in `cache_fifo`.
+        small_size: number of rows of the small queue.
+        cursor: int64[6]: begin and length of the small queue; begin and length of the main queue; number of slots in use; how many rows
+            have left the small queue for the ghost queue. The last plus n must be below 2**31 - 2.
+        ids, hit_slots, inserted, into: as in `cache_fifo`.
     """
     capacity, count, fresh, taken = hits.size, 0, 0, 0
     small_begin, small_length, main_begin, main_length = cursor[SMALL_BEGIN], cursor[SMALL_LENGTH], cursor[MAIN_BEGIN], cursor[MAIN_LENGTH]

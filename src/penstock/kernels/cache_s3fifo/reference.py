@@ -1,6 +1,6 @@
 """S3-FIFO: the definition. Source: Yang et al., FIFO queues are all you need for cache eviction (SOSP'23), Algorithm 1 and 4.2.
 
-An id is in the ghost queue while it is among the last `ghost_size` ids that went there and did not come back.
+An id is in the ghost queue while it is one of the last `ghost_size` ids that entered it and has not come back to the cache since.
 """
 
 from __future__ import annotations
@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections import deque
 
 MOST = 3
-"""Hits are counted up to this."""
+"""Hits of a row are counted up to this."""
 
 
 def share_out(capacity):
-    """Return (rows of the small queue, rows of the main queue and ids of the ghost queue): a tenth, and what is left."""
+    """Return (rows of the small queue, rows of the main queue): a tenth of the capacity, and the rest. The ghost queue has as many ids as
+    the main queue has rows."""
     small = min(max(capacity // 10, 1), capacity)
     return small, capacity - small
 
 
 class Model:
-    """New rows enter a small queue; those hit twice there, and those that come back soon after leaving it, go to the main queue."""
+    """New rows enter a small queue. Rows that are hit twice there, or come back soon after they left it, go to the main queue."""
 
     def __init__(self, capacity):
         self.capacity = capacity
@@ -27,13 +28,13 @@ class Model:
         self.ghost = deque(maxlen=self.ghost_size)
 
     def fill(self, ids):
-        """Start with ids, best first: the best in the main queue, the worst at the front of each."""
+        """Start with these ids as content, best first: the best in the main queue, the worst of each queue at its front."""
         ids = list(ids[: self.capacity])
         self.main, self.small = deque(ids[: self.ghost_size][::-1]), deque(ids[self.ghost_size :][::-1])
         self.hits = dict.fromkeys(ids, 0)
 
     def access(self, node):
-        """Ask for one id; returns whether it hits."""
+        """Request one id. Returns whether it hits."""
         if node in self.hits:
             self.hits[node] = min(self.hits[node] + 1, MOST)
             return True

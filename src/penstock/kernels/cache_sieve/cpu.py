@@ -1,8 +1,8 @@
 """SIEVE without a linked list. Same hits and content as `reference.py`.
 
-The hand would walk along links, one read at random after another. Here the rows that it has yet to see are a ring, those that it has
-passed are a list behind it, and when the ring is empty the two change places: the hand reads memory in order, so that what it needs
-next can be prefetched. Marks are where CLOCK has them, so both need the nodes only.
+In a linked list, the hand makes one dependent random read after another. Here a ring holds the rows that the hand has not reached, and an
+array the rows that it has passed; when the ring is empty, the two swap. So the hand reads memory in order and can prefetch. Marks are in
+the directory, as in CLOCK, so ring and array hold nodes only.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from penstock.kernels._memory import load, prefetch_far, store
 from penstock.kernels.cache_lookup.cpu import FAR_AHEAD, around, keep_resident, place_ahead
 
 BEGIN, LENGTH, PASSED, USED, SWAPPED = range(5)
-"""Places in `cursor`."""
+"""Indices in `cursor`."""
 
 
 @kernel
 def access(ids, entries, nodes, cursor, hit_slots, inserted, into):
-    """Ask for a batch; returns how many are inserted.
+    """Request a batch. Returns how many ids are inserted.
 
     Args:
-        nodes: int32[2 * capacity], 0 < capacity < FRESH: the ring and the rows passed, or the other way round.
-        cursor: int64[5]: where the ring begins, its length, the number of rows passed, slots in use, if the ring is the second half.
+        nodes: int32[2 * capacity], 0 < capacity < FRESH: the ring in one half, the rows passed in the other.
+        cursor: int64[5]: begin and length of the ring; number of rows passed; number of slots in use; 1 if the ring is the second half,
+            else 0.
         ids, entries, hit_slots, inserted, into: as in `cache_clock`.
     """
     capacity, count, fresh, crowded = nodes.size >> 1, 0, 0, False
@@ -47,7 +48,7 @@ def access(ids, entries, nodes, cursor, hit_slots, inserted, into):
             prefetch_far(entries, np.int64(load(nodes, ring + place_ahead(begin, capacity))))
             row = np.int64(load(nodes, ring + begin))
             entry = np.int64(load(entries, row))
-            if length == 0 or entry & FRESH:  # the rows of this group are next, or one of them is
+            if length == 0 or entry & FRESH:  # a row of this group is next
                 unmark(ids, entries, load(inserted, count), end, hit_slots)
                 end, width = load(inserted, count), 1
                 break

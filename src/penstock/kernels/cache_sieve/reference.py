@@ -4,17 +4,17 @@ from __future__ import annotations
 
 
 class Model:
-    """A queue in order of arrival; a hand goes from the oldest to the newest, takes marks away and evicts the first row without one."""
+    """A queue in order of arrival. A hand moves from the oldest row to the newest, removes marks and evicts the first unmarked row."""
 
     def __init__(self, capacity):
         self.capacity, self.queue, self.marked, self.hand = capacity, [], set(), 0
 
     def fill(self, ids):
-        """Start with ids, best first: the worst is the oldest."""
+        """Start with these ids as content, best first: the worst is the oldest."""
         self.queue = list(ids[: self.capacity])[::-1]
 
     def access(self, node):
-        """Ask for one id; returns whether it hits."""
+        """Request one id. Returns whether it hits."""
         if node in self.queue:
             self.marked.add(node)
             return True

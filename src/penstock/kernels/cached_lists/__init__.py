@@ -1,1 +1,1 @@
-"""Sampled neighbours out of lists that are kept in memory; what is not kept is told."""
+"""Read sampled neighbours from the lists that a neighbour cache keeps, and report the misses."""

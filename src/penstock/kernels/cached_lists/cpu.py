@@ -1,4 +1,4 @@
-"""Sampled neighbours out of lists that are kept in memory. Same result as `reference.py`, byte for byte."""
+"""Read sampled neighbours from the lists that a neighbour cache keeps. Same result as `reference.py`, byte for byte."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_read, store
 
 AHEAD = 16
-"""How many nodes ahead their entries are prefetched."""
+"""How many nodes ahead the entries of a node are prefetched."""
 
 
 @helper
@@ -24,7 +24,7 @@ def _miss_list(first, last, missed, num_missed):
 
 @kernel
 def read_direct(indptr, nodes, row_ptr, positions, starts, cached, neighbors, missed):
-    """See `reference.read_direct`; writes the misses to int64[>= m] `missed` and returns how many."""
+    """See `reference.read_direct`; writes the misses to int64[>= m] `missed` and returns their number."""
     num_missed, base = 0, load(row_ptr, 0)
     for i in range(nodes.size):
         if i + AHEAD < nodes.size:
@@ -41,7 +41,7 @@ def read_direct(indptr, nodes, row_ptr, positions, starts, cached, neighbors, mi
 
 @kernel
 def read_prefix(indptr, nodes, row_ptr, positions, ranks, prefix_ptr, cached, neighbors, missed):
-    """See `reference.read_prefix`; writes the misses to int64[>= m] `missed` and returns how many."""
+    """See `reference.read_prefix`; writes the misses to int64[>= m] `missed` and returns their number."""
     num_missed, base, num_kept = 0, load(row_ptr, 0), prefix_ptr.size - 1
     for i in range(nodes.size):
         if i + AHEAD < nodes.size:

@@ -12,7 +12,7 @@ AHEAD = 24
 
 @kernel
 def choose_companions(indptr, indices, scores, first_dst, best, companions):
-    """Raise `best` and `companions` in place; see `reference.choose_companions`. Returns the first position of a source outside, or -1."""
+    """Update `best` and `companions`; see `reference.choose_companions`. Returns the position of the first source out of range, or -1."""
     for dst in range(indptr.size - 1):
         score = load(scores, dst)
         for i in range(load(indptr, dst), load(indptr, dst + 1)):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 
 def choose_companions(indptr, indices, scores, first_dst, best, companions):
-    """Let each source of one edge type choose the destination of the highest score.
+    """For each source of one edge type, choose the destination with the highest score.
 
     Args:
         indptr, indices: in-neighbour lists; sources in [0, num_src).
         scores: float32[num_dst], above 0: how often a list is read, times the share of it that is drawn.
-        first_dst: added to a destination, so that those of all types are told apart.
-        best: float32[num_src], the highest score so far, 0 where there is none.
-        companions: int32 or int64[num_src], whose it is.
+        first_dst: added to a destination, so that the ids of all types differ.
+        best: float32[num_src], the highest score over the edge types so far, 0 if there is none.
+        companions: int32 or int64[num_src], the destination with this score.
     Returns:
-        (best, companions): of this edge type too. Among equal scores the first one in the order of edge types and destinations stays.
+        (best, companions), updated. Among equal scores, the first in the order of edge types and destinations stays.
     """
     best, companions = best.copy(), companions.copy()
     for dst in range(indptr.size - 1):

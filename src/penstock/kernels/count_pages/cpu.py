@@ -1,7 +1,7 @@
 """How many pages of a file hold given rows, and in how many runs. Same result as `reference.py`, byte for byte.
 
-A page is marked with the number of the call, so that marks need no clearing: once when it is found, and once more when it was looked at
-for the beginning of a run.
+A page's mark holds the number of the call, so marks need no clearing. A page is marked when it is found, and again when it was checked for
+the begin of a run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def count_pages(ids, rows, row_bytes, data_offset, page_bytes, mark, marks, coun
     """Write the numbers of pages and of runs to int64[2] `counts`; see `reference.count_pages`.
 
     Args:
-        mark: odd, above every mark of the calls before by two at least.
+        mark: odd; at least two above the marks of all earlier calls.
         marks: int32[num_pages], 0 at first; kept from call to call.
     """
     pages, runs = np.int64(0), np.int64(0)

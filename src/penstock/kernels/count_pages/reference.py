@@ -13,9 +13,9 @@ def count_pages(ids, rows, row_bytes, data_offset, page_bytes):
         rows: int32 or int64[num_rows]: the row of each id in the file.
         row_bytes: at least 1; rows may straddle pages, or be larger than one.
         data_offset: where row 0 begins in the file.
-        page_bytes: of a page; page 0 begins with the file.
+        page_bytes: bytes of a page; page 0 begins with the file.
     Returns:
-        int64[2]: distinct pages, and runs of consecutive ones among them.
+        int64[2]: number of distinct pages, and of runs of consecutive pages among them.
     """
     pages = set()
     for row in map(int, rows[ids]):

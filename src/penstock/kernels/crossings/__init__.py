@@ -1,1 +1,1 @@
-"""What crosses from one part of a graph to another: edges, and the nodes that they come from."""
+"""Count the edges that cross from one part of a graph to another, and the halo nodes that they come from."""

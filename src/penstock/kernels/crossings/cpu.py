@@ -1,4 +1,4 @@
-"""What crosses from one part of a graph to another: edges, and the nodes that they come from. Same result as `reference.py`."""
+"""Count the edges that cross from one part of a graph to another, and their halo nodes. Same result as `reference.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.kernels._memory import load, prefetch_read, prefetch_write, store
 AHEAD = 24
 
 PARTS = 64
-"""Parts whose marks fit into a word."""
+"""How many parts a word of marks has bits for."""
 
 
 @kernel
@@ -52,7 +52,7 @@ def mark_halo(indptr, indices, dst_owners, first_part, marks):
 
 @kernel
 def count_marks(marks, owners, first_part, halo):
-    """Count the marked nodes of each part that it does not own; see `reference.count_marks`."""
+    """Count for each part the marked nodes that it does not own; see `reference.count_marks`."""
     for v in range(marks.size):
         mark, own = load(marks, v), np.int64(owners[v]) - first_part
         part = 0

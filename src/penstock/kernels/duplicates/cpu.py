@@ -1,7 +1,7 @@
 """Which entries of neighbour lists repeat an earlier one: a bitmap over the sources, set and cleared list by list.
 
-Same results as `reference.py`. Refused: sorting each list (loses the order of input unless sorted back), a hash table per list (needs
-the longest list's size; the bitmap needs one bit per source node whatever the lists are).
+Same results as `reference.py`. Refused: sorting each list (loses the order of input unless sorted back); a hash table per list (its size
+depends on the longest list, while the bitmap always needs one bit per source node).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _mark(indices, start, end, bitmap, keep):
 
 @kernel
 def mark_list(indices, bitmap, keep):
-    """Mark the first occurrences in one list, or a piece of one: the bitmap carries on. Returns how many.
+    """Mark the first occurrences in one list, or in a piece of one: the bitmap carries over to the next piece. Returns their number.
 
     Args:
         indices: int32 or int64[n], neighbours.
@@ -43,10 +43,10 @@ def mark_list(indices, bitmap, keep):
 
 @kernel
 def mark_first(ends, indices, bitmap, keep):
-    """Mark the first occurrences in each list; see `reference.mark_first`. Writes keep, and the new ends over the old.
+    """Mark the first occurrences in each list; see `reference.mark_first`. Writes `keep`, and overwrites `ends` with the new ends.
 
     Args:
-        bitmap: uint64[ceil(num_src / 64)], zero, and zero again afterwards.
+        bitmap: uint64[ceil(num_src / 64)], zero before and after.
     """
     start, count = 0, 0
     for v in range(ends.size):

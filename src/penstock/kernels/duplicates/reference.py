@@ -12,7 +12,8 @@ def mark_first(ends, indices):
         ends: int64[num_lists], end of each list in `indices`; the first list begins at 0.
         indices: int32 or int64[n], neighbours.
     Returns:
-        (keep uint8[n], new_ends int64[num_lists]): keep is 1 where a list has not named the neighbour before; new_ends counts those.
+        (keep uint8[n], new_ends int64[num_lists]): keep is 1 at the first occurrence of a neighbour in a list; new_ends are the ends of the
+        lists without repetitions.
     """
     keep = np.zeros(indices.size, dtype=np.uint8)
     start = 0

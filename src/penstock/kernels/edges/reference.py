@@ -6,7 +6,7 @@ import numpy as np
 
 
 def count_repetitions(ids):
-    """Return int64[n]: how often each id came before in `ids`."""
+    """Return int64[n]: how often each id occurs earlier in `ids`."""
     times = {}
     out = []
     for value in map(int, ids):

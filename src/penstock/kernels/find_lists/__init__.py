@@ -1,1 +1,1 @@
-"""Whose neighbour list a position lies in."""
+"""Find the node whose neighbour list contains a position."""

@@ -1,4 +1,4 @@
-"""Whose neighbour list a position lies in. Same result as `reference.py`, byte for byte."""
+"""Find the node whose neighbour list contains a position. Same result as `reference.py`, byte for byte."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from penstock.kernels._memory import load, store
 
 @kernel
 def find_lists(indptr, positions, nodes):
-    """Write to int64[n] `nodes` whose list each of int64[n] `positions`, in [0, indptr[-1]), lies in. Those drawn of one list follow each
-    other, so that most are found where the one before was."""
+    """Write to int64[n] `nodes` the node whose list contains each of int64[n] `positions`, in [0, indptr[-1]). Positions drawn from one
+    list follow each other, so most lie in the list of the position before."""
     start, end, node = 0, 0, 0
     for i in range(positions.size):
         position = load(positions, i)

@@ -1,4 +1,4 @@
-"""Whose neighbour list a position lies in: the definition."""
+"""Find the node whose neighbour list contains a position: the definition."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Rows by id, out of a cache where they are in it."""
+"""Gather rows by id, from a cache or the table beneath it."""

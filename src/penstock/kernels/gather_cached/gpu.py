@@ -1,4 +1,4 @@
-"""Rows by id, out of the device's cache where they are in it, over the link where not: one launch. Same result as `reference.py`."""
+"""Gather rows by id in one launch: hits from the device's cache, misses over the link. Same result as `reference.py`, byte for byte."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.kernels._triton import cdiv, launch
 from penstock.kernels.gather_rows.gpu import MAX_PROGRAMS
 
 _NUMBERS = ("table", "cache", "slots", "ids", "out", "targets", "order", "num_hits", "num_rows")
-"""Other ones are not to be another kernel, compiled in the middle of a run."""
+"""New values of these must not compile a new kernel in the middle of a run."""
 
 
 @triton.jit(do_not_specialize=_NUMBERS)
@@ -53,17 +53,18 @@ def gather_cached(
     """Write rows of `cache` or `table` to `out`, on the current stream of `out`'s device.
 
     Args:
-        table: uint8[num_rows * row_bytes], contiguous, of the device or of the host and readable by it.
+        table: uint8[num_rows * row_bytes], contiguous, in device memory, or in host memory that the device can read.
         cache: uint8[num_slots * row_bytes] on the device, contiguous.
-        slots: int32 on the device: slot of each node, negative where it has none; of each id, if `by_position`.
+        slots: int32[num_rows] on the device: the slot of each node, negative if it is not in the cache; with `by_position`, int32[n], the
+            slot of each of `ids`.
         ids: int64[n] on the device, in range.
         row_bytes: bytes of a row.
         out: uint8[m * row_bytes] on the device, contiguous.
         num_hits: int64[1] on the device; the number of hits is added to it.
-        by_position: slots are those of ids[0], ids[1], ...: what a policy has decided for a batch.
-        places: int64[n] on the device, distinct: rows of `out` that are written; None for 0, 1, ...
-        order: int32[n] on the device, a permutation: which of the ids is read first, and so on; None: as they stand.
-        max_programs: that copy at the same time; each goes over several pieces.
+        by_position: `slots` is per id: a policy's decision for this batch.
+        places: int64[n] on the device, distinct: ids[i] goes to row places[i] of `out`; None: to row i.
+        order: int32[n] on the device, a permutation: the order in which ids are read; None: their own order.
+        max_programs: how many programs copy at the same time; each copies several blocks of rows.
     """
     if ids.numel() == 0 or row_bytes == 0:
         return

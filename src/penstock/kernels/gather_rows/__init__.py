@@ -1,1 +1,1 @@
-"""Rows of a table by id."""
+"""Gather the rows of a table by id."""

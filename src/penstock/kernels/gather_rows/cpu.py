@@ -1,7 +1,7 @@
-"""Rows of a table by id, as bytes. Same result as `reference.py`, byte for byte.
+"""Gather the rows of a table by id, as bytes. Same result as `reference.py`, byte for byte.
 
-The rows to come are prefetched in full, each row is one memcpy: 1.12-1.9x the rate of torch.index_select into the same buffer (rows of
-512 down to 64 bytes). Non-temporal stores gain another 5% at 512 bytes and lose at 64: left out.
+All cache lines of coming rows are prefetched, and each row is one memcpy: 1.12-1.9x the rate of torch.index_select into the same buffer
+(rows of 512 down to 64 bytes). Non-temporal stores would gain another 5% at 512 bytes but lose at 64, so they are not used.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from penstock.kernels._compile import kernel
 from penstock.kernels._memory import copy_bytes, load, prefetch_bytes
 
 AHEAD = 8
-"""How many rows ahead are prefetched."""
+"""How many rows ahead a row is prefetched."""
 
 
 @kernel

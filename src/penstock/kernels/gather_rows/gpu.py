@@ -1,4 +1,4 @@
-"""Rows of a table by id, read by the device. Same result as `reference.py`, byte for byte."""
+"""Gather the rows of a table by id, on a device. Same result as `reference.py`, byte for byte."""
 
 # types are constants of kernels here:
 # pyright: reportArgumentType=false, reportAssignmentType=false
@@ -13,10 +13,10 @@ from penstock.kernels._device_rows import addresses_of, copy_rows, integer_of, l
 from penstock.kernels._triton import cdiv, launch
 
 MAX_PROGRAMS = 1 << 16
-"""Where rows come from the device's own memory, some of them at least; over the link fewer do, see `store.tiers.PinnedTier`."""
+"""Most programs where at least some rows are in the device's own memory; over the link fewer suffice, see `store.tiers.PinnedTier`."""
 
 
-@triton.jit(do_not_specialize=("table", "ids", "out", "order", "num_rows"))  # another number or address is not to be another kernel
+@triton.jit(do_not_specialize=("table", "ids", "out", "order", "num_rows"))  # a new number or address must not compile a new kernel
 def _gather_rows(
     table, ids, out, order, num_rows, HAS_ORDER: tl.constexpr, INTEGER: tl.constexpr, ROW_BYTES: tl.constexpr, WORD: tl.constexpr,
     READ: tl.constexpr, COLUMNS: tl.constexpr, SHIFTED: tl.constexpr, ROWS: tl.constexpr,
@@ -44,14 +44,14 @@ def gather_rows(
     """Copy rows `ids` of `table` to `out`, on the current stream of `out`'s device.
 
     Args:
-        table: uint8[num_rows * row_bytes], contiguous, of the device or of the host and readable by it.
+        table: uint8[num_rows * row_bytes], contiguous, in device memory, or in host memory that the device can read.
         row_bytes: bytes of a row.
         ids: int64[n] or int32[n] on the device, in range.
         out: uint8[n * row_bytes] on the device, contiguous.
-        order: int32[m] on the device, distinct numbers from 0 to n - 1: which of the ids are read, the first one first; None: all, as they
-            stand.
-        max_programs: that copy at the same time, over the link; each goes over several pieces. None: the table is in the device's own
-            memory, and any number may.
+        order: int32[m] on the device, distinct numbers in [0, n): row ids[order[0]] is copied first, to row order[0] of `out`, and so on;
+            None: all ids, in their own order.
+        max_programs: how many programs copy over the link at the same time; each copies several blocks of rows. None: the table is in the
+            device's own memory; up to `MAX_PROGRAMS` run.
     """
     num_rows = ids.numel() if order is None else order.numel()
     if num_rows == 0 or row_bytes == 0:

@@ -1,4 +1,4 @@
-"""Rows of a table by id: the definition."""
+"""Gather the rows of a table by id: the definition."""
 
 from __future__ import annotations
 

@@ -25,13 +25,13 @@ def _count(neighbors, start, stop, first, node, owners, counts):
 
 @kernel
 def place(indptrs, indices, firsts, out_ptr, out_nodes, nodes, kinds, capacities, sizes, owners, counts):
-    """Give each node to a part; see `reference.place`. Returns how many changed.
+    """Assign each node to a part; see `reference.place`. Returns how many nodes changed their part.
 
     Args:
         indptrs, indices, firsts, out_ptr, out_nodes: see `breadth_first.cpu`.
         nodes: int32 or int64[n]. kinds: uint16[num_nodes]. capacities: int64[num_kinds]. sizes: int64[num_kinds, num_parts].
-        owners: int16[num_nodes]. counts: int64[num_parts], zero, and zero again afterwards.
-    A node's neighbours times its part's room must stay below 2**63.
+        owners: int16[num_nodes]. counts: int64[num_parts], scratch, zero before and after.
+    The number of a node's neighbours times the room of a part must be below 2**63.
     """
     changed = 0
     for n in range(nodes.size):

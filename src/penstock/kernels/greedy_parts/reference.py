@@ -1,8 +1,8 @@
 """Linear deterministic greedy: each node goes to the part that holds most of its neighbours and has room. The definition.
 
-In: a graph as `breadth_first` takes it, nodes in the order in which they come, and who owns what already. Out: who owns these nodes.
-Invariant: no part takes more nodes of a kind than its capacity; the result depends on nothing but the input.
-Source: Stanton and Kliot 2012. A second pass over the same nodes, sizes back at 0 and owners kept: Nishimura and Ugander 2013.
+In: a graph as `breadth_first` takes it, the nodes to assign, in order, and the owners so far. Out: the owners of these nodes. Invariant: no
+part takes more nodes of a kind than its capacity; the result depends only on the input.
+Source: Stanton and Kliot 2012. A second pass over the same nodes, with sizes reset to 0 and owners kept: Nishimura and Ugander 2013.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from penstock.kernels.breadth_first.reference import neighbors_of
 
 
 def place(adjacency, out_ptr, out_nodes, nodes, kinds, capacities, sizes, owners):
-    """Give each node to the part with the largest neighbours * room, room = capacity of the node's kind - nodes of that kind in the part.
+    """Assign each node to the part with the largest (neighbours in the part) * room, where room is the capacity for the node's kind minus
+    the part's nodes of that kind.
 
     Args:
-        adjacency, out_ptr, out_nodes: see `breadth_first`; a neighbour counts as often as it is in a list, a node is not its own.
+        adjacency, out_ptr, out_nodes: see `breadth_first`. A neighbour counts as often as it is in a list; a self-loop does not count.
         nodes: int[n], distinct.
         kinds: int[num_nodes].
-        capacities: int[num_kinds]; together the parts must have room for all nodes.
-        sizes: int[num_kinds, num_parts]; added to.
-        owners: int[num_nodes], -1 where nobody owns; written at `nodes`.
+        capacities: int[num_kinds], per part; all parts together must have room for all nodes.
+        sizes: int[num_kinds, num_parts], nodes per kind and part; updated.
+        owners: int[num_nodes], -1: no owner; written at `nodes`.
     Returns:
-        How many have another owner than before. Of equal parts the one with more room is taken, then the first.
+        How many nodes have another owner than before. Among equal parts, the one with more room is taken, then the first.
     """
     changed = 0
     for node in map(int, nodes):

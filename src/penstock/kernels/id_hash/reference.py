@@ -1,7 +1,7 @@
 """64-bit hashes of the user's node ids, integers and strings: the definitions.
 
-Invariants: integers are mixed by a bijection, so that equal hashes mean equal ids; strings may collide, and whoever builds a table on
-the hash detects it and takes another seed. Source: SplitMix64's finaliser (Steele, Lea, Flood 2014).
+Invariants: a bijection mixes integers, so equal hashes mean equal ids. Strings may collide; code that builds a table on the hash detects
+this and takes another seed. Source: SplitMix64's finaliser (Steele, Lea, Flood 2014).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def hash_integers(ids, seed):
 
 
 def hash_strings(offsets, data, seed):
-    """Hash strings of bytes.
+    """Hash byte strings.
 
     Args:
         offsets: int32 or int64[n + 1], where each string begins in `data`, as in an Arrow array.
         data: uint8[..].
         seed: any 64 bits.
     Returns:
-        uint64[n]: state := mix(seed ^ length * MULTIPLIER_3); for each 8 bytes, little-endian, the last ones padded with zeros:
+        uint64[n]: state := mix(seed ^ length * MULTIPLIER_3); for each word of 8 bytes, little-endian, the last one padded with zeros:
         state := mix(state ^ word) + MULTIPLIER_3; the hash is mix(state).
     """
     hashes = []

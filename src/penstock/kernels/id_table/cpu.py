@@ -24,8 +24,8 @@ def _find(wanted, first, last, table_hashes):
 
 @helper
 def _find_in_cell(wanted, start, cell, ends, table_hashes):
-    """Return the position of a hash, or -1. Compares a window whatever the cell's length: a hash found past its end is found all the same,
-    and no branch depends on the data."""
+    """Return the position of a hash, or -1. Compares a whole window whatever the cell's length, so that no branch depends on the data; a
+    match past the end of the cell is valid too."""
     window = min(start, table_hashes.size - WINDOW)
     found = _find(wanted, window, window + WINDOW, table_hashes)
     if found < 0 and load(ends, cell) > start + WINDOW:
@@ -35,9 +35,9 @@ def _find_in_cell(wanted, start, cell, ends, table_hashes):
 
 @kernel
 def look_up(hashes, shift, first_cell, ends, table_hashes, table_rows, positions, rows):
-    """Find hashes in one part of the table; writes `rows` where found. See `reference.look_up`.
+    """Find hashes in one part of the table; write `rows` for those found. See `reference.look_up`.
 
-    Three passes: where the cell begins; which entry it is; its row. Each prefetches what it or the next one will touch.
+    Three passes find the begin of the cell, the entry, and its row. Each prefetches for itself or for the next pass.
 
     Args:
         positions: int64[n], scratch.

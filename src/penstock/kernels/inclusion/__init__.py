@@ -1,1 +1,1 @@
-"""How likely nodes are to be sampled: one hop over one edge type."""
+"""Probability that nodes are sampled: one hop over one edge type."""

@@ -1,4 +1,4 @@
-"""How likely nodes are to be sampled: one hop over one edge type. Same result as `reference.py`, byte for byte."""
+"""Probability that nodes are sampled: one hop over one edge type. Same result as `reference.py`, byte for byte."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ AHEAD = 32
 
 @kernel
 def spread_inclusion(indptr, indices, fanout, replace, included, missed):
-    """Multiply into `missed`; returns -1, or the position of the first edge from outside. Reads the lists once, in order."""
+    """Update `missed`; see `reference.spread_inclusion`. Returns -1, or the position of the first source out of range. Skips lists that lie
+    outside the edges. Reads the lists once, in order."""
     num_edges, num_sources = indices.size, missed.size
     for node in range(included.size):
         start, end = indptr[node], indptr[node + 1]

@@ -1,4 +1,4 @@
-"""How likely nodes are to be sampled: one hop over one edge type. The definition.
+"""Probability that nodes are sampled: one hop over one edge type. The definition.
 
 Source: Kaler et al., SALIENT++ (MLSys'23): vertex inclusion probability.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 def draw_probability(degree, fanout, replace):
-    """Probability that one given neighbour out of `degree` > 0 is drawn, fanout -1 = all."""
+    """Probability that a given one of `degree` > 0 neighbours is drawn; fanout -1 = all."""
     if fanout < 0 or (not replace and degree <= fanout):
         return 1.0
     if not replace:
@@ -19,14 +19,14 @@ def draw_probability(degree, fanout, replace):
 
 
 def spread_inclusion(indptr, indices, fanout, replace, included, missed):
-    """Multiply into every source the probability that no edge to an expanded destination draws it.
+    """Multiply `missed` of every source by the probability that no destination draws it.
 
     Args:
         indptr, indices: in-neighbour lists of one edge type.
-        included: float64[num_dst], probability that each destination is expanded, taken as independent.
-        missed: float64[num_src], probability that other edge types draw none.
+        included: float64[num_dst], probability that each destination is expanded; destinations count as independent.
+        missed: float64[num_src], probability that the edge types so far do not draw the source.
     Returns:
-        float64[num_src], or the position of the first edge from outside [0, num_src).
+        float64[num_src], or the position of the first source outside [0, num_src).
     """
     missed = missed.copy()
     for node, probability in enumerate(included):

@@ -1,7 +1,7 @@
 """Edges of a randomised Kronecker product. Same result as `reference.py`, byte for byte.
 
-Two passes over a tile of edges: all its words, block by block across the edges, which the compiler makes into vector code; then the
-choices, without a branch: every candidate is written, and the place moves on if it is kept.
+Two passes over a tile of edges. The first computes all its words, block by block across the edges, a loop that the compiler vectorises. The
+second chooses edges without a branch: every candidate is written, and the output index advances only if it is kept.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def kronecker_edges(sources, destinations, num_nodes, num_copies, thresholds, ke
     Args:
         sources, destinations: int64[n].
         thresholds: uint64[num_copies**2], flat.
-        tile: edges whose words are drawn together; no matter for the result.
+        tile: edges whose words are drawn together; does not affect the result.
         words: uint32[4 * ceil(num_copies**2 / 4) * tile], scratch.
         out_sources, out_destinations: int64[n * num_copies**2 + 1].
     Returns:
-        m, the number of edges made.
+        m, the number of edges written.
     """
     num_blocks = (num_copies * num_copies + 3) >> 2
     m = 0

@@ -1,8 +1,8 @@
 """Edges of a randomised Kronecker product of a small graph and a large one: the definition.
 
-Every node u of the large graph has one copy (i, u) = i * num_nodes + u for each node i of the small graph. An edge u -> v becomes the
-edges (i, u) -> (j, v), each kept with the probability of i and j. What is drawn depends on the two nodes and the two copies, not on the
-direction: a symmetric graph stays symmetric where the probabilities are.
+Every node u of the large graph has one copy (i, u) = i * num_nodes + u for each node i of the small graph. An edge u -> v becomes the edges
+(i, u) -> (j, v), each kept with the probability of (i, j). The draw depends on the two nodes and the two copies, not on the direction, so a
+symmetric graph stays symmetric if the probabilities are symmetric.
 Source: Belletti et al. 2019 (arXiv:1901.08910), blocks of a Kronecker product with random dropout.
 """
 
@@ -19,13 +19,14 @@ def kronecker_edges(sources, destinations, num_nodes, thresholds, key):
     """Expand edges.
 
     Args:
-        sources, destinations: int64[n], of the large graph.
-        num_nodes: of the large graph, at most 2**40.
-        thresholds: uint64[k, k], symmetric: edges between copies i and j are kept where a random word is below; 2**32 keeps all.
+        sources, destinations: int64[n], edges of the large graph.
+        num_nodes: number of nodes of the large graph, at most 2**40.
+        thresholds: uint64[k, k], symmetric: an edge between copies i and j is kept if a random word is below thresholds[i, j]; 2**32 keeps
+            all.
         key: uint64[2].
     Returns:
-        (sources int64[m], destinations int64[m]): for each edge in turn, copies (i, j) of the smaller node id and of the larger
-        one in order of i, then j. A self-loop gives (i, j) and (j, i) together.
+        (sources int64[m], destinations int64[m]): edge by edge, the kept copies (i, j) in the order of i, then j, where i is the copy of
+        the smaller node id and j that of the larger. For a self-loop, (i, j) and (j, i) are kept together.
     """
     num_copies = len(thresholds)
     out = []

@@ -37,11 +37,11 @@ def _clear(neighbors, start, stop, first, labels, counts):
 
 @kernel
 def propagate(indptrs, indices, firsts, out_ptr, out_nodes, max_size, labels, sizes, counts):
-    """Visit every node once, by ascending id; see `reference.propagate`. Returns how many changed.
+    """Visit every node once, by ascending id; see `reference.propagate`. Returns how many nodes changed.
 
     Args:
         indptrs, indices, firsts, out_ptr, out_nodes: see `breadth_first.cpu`.
-        labels, sizes: int32 or int64[num_nodes], changed. counts: the same dtype, zero, and zero again afterwards.
+        labels, sizes: int32 or int64[num_nodes], changed. counts: scratch, same dtype and shape, zero before and after.
     """
     changed = 0
     for node in range(labels.size):

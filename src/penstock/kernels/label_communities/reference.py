@@ -1,9 +1,9 @@
 """Label propagation: each node joins the community that most of its neighbours are in. The definition.
 
-In: a graph as `breadth_first` takes it, and the community of each node. Out: the communities after one round. Invariant:
-one node after another by id, each seeing what those before it did, so the result depends on nothing but the input.
-Source: Raghavan, Albert, Kumara 2007; the limit on sizes as in Ugander and Backstrom 2013, so that no community grows over the graph.
-Refused: visits in random order; they read the lists from all over memory or disk, which took several times as long, for the same result.
+In: a graph as `breadth_first` takes it, and the community of each node. Out: the communities after one round. Invariant: nodes are visited
+one by one, by id, and each sees the changes before it, so the result depends only on the input.
+Source: Raghavan, Albert, Kumara 2007; the limit on sizes as in Ugander and Backstrom 2013, so that no community grows over the whole graph.
+Refused: visits in random order. They read lists all over memory or disk, and took several times as long for the same result.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ def propagate(adjacency, out_ptr, out_nodes, max_size, labels, sizes):
 
     Args:
         adjacency, out_ptr, out_nodes: see `breadth_first`; a neighbour counts as often as it is in a list.
-        max_size: a community of so many nodes takes no more.
-        labels: int[num_nodes], communities; changed. sizes: int[num_nodes], their numbers of nodes; changed.
+        max_size: a community with max_size nodes takes no more.
+        labels: int[num_nodes], the community of each node; changed. sizes: int[num_nodes], nodes per community; changed.
     Returns:
-        How many nodes changed. Of equally frequent communities the node keeps its own, else takes the one met first.
+        How many nodes changed. Among equally frequent communities, a node keeps its own, else takes the one met first.
     """
     changed = 0
     for node in range(len(labels)):

@@ -1,1 +1,1 @@
-"""What batches of links need beside samples: links that are not there, and samples without the links that are asked about."""
+"""Batches of links need two things beside samples: negative links, and samples without the links to predict."""

@@ -13,7 +13,7 @@ U53 = 2.0**-53
 
 @helper
 def _draw_node(high, low, most, order, sums):
-    """One of the first `most` candidates; see `reference.draw_node`."""
+    """Draw one of the first `most` candidates; see `reference.draw_node`."""
     if sums.size:
         total = load(sums, most - 1) if most else 0.0
         drawn = np.float64((high << np.uint64(21)) | (low >> np.uint64(11))) * U53 * total
@@ -33,7 +33,7 @@ def _draw_node(high, low, most, order, sums):
 
 @helper
 def _find(values, first, end, value):
-    """The first place in values[first:end], which ascend, of what is not less than `value`."""
+    """The first index in ascending values[first:end] whose value is at least `value`, else `end`."""
     while first < end:
         middle = (first + end) >> 1
         if load(values, middle) < value:
@@ -45,7 +45,7 @@ def _find(values, first, end, value):
 
 @helper
 def _has_edge(links, source, target):
-    """Whether an adjacency has a link; see `penstock.sample.negatives.Adjacency`."""
+    """Whether an adjacency has the link (source, target); see `penstock.sample.negatives.Adjacency`."""
     if not links.indptr.size:
         return False
     first, end = load(links.indptr, target), load(links.indptr, target + 1)
@@ -61,7 +61,7 @@ def _has_edge(links, source, target):
 
 @kernel
 def are_links(links, sources, targets, found):
-    """Write to uint8[n] `found` whether each pair of int64[n] `sources` and `targets` is one of `links`, see
+    """Write to uint8[n] `found` whether each pair of int64[n] `sources` and `targets` is one of `links`, a
     `penstock.sample.negatives.Adjacency`."""
     for number in range(sources.size):
         store(found, number, np.uint8(_has_edge(links, load(sources, number), load(targets, number))))
@@ -72,12 +72,12 @@ def draw_negatives(
     key, batch, sources, source_most, source_order, source_sums, target_most, target_order, target_sums, edges, given, first, end,
     is_positive, drawn_sources, drawn_targets,
 ):  # fmt: skip
-    """Draw links that are not there; see `reference.draw_negatives`, which has two positive adjacencies here: `edges` and `given`, each
+    """Draw negative links; see `reference.draw_negatives`. The positives are two adjacencies, `edges` and `given`, each a
     `penstock.sample.negatives.Adjacency`.
 
     Args:
-        first, end: attempts, all of them or some: of those that were positive after the attempts before.
-        is_positive: uint8[n], whether each is one, before and afterwards; 1 before the first attempt.
+        first, end: makes the attempts in [first, end), for the links that are positive so far.
+        is_positive: uint8[n], whether each link is positive so far; updated. Before the first attempt, all 1.
         drawn_sources, drawn_targets: int64[n], the result.
     """
     zero = np.uint64(0)
@@ -105,12 +105,12 @@ def _move(rows, columns, positions, at, to):
 
 @kernel
 def _leave_out(sources, targets, link_targets, link_ptr, link_sources, rows, columns, row_ptr, positions, hop_ends):
-    """`leave_out`, of one row after the other.
+    """`leave_out`, row by row, in place.
 
     Args:
-        link_targets: int64[k], distinct, ascending; link_ptr, link_sources: the sources of each ascend in
+        link_targets: int64[k], distinct, ascending. link_ptr, link_sources: the sources of link_targets[i], ascending, are
             link_sources[link_ptr[i]:link_ptr[i + 1]].
-        rows, columns: of `edge_index`. hop_ends: int64[hops], edges up to the end of each hop.
+        rows, columns: edge_index[0] and edge_index[1]. hop_ends: int64[hops], number of edges up to the end of each hop.
     Returns:
         how many edges are left.
     """
@@ -144,7 +144,7 @@ def _leave_out(sources, targets, link_targets, link_ptr, link_sources, rows, col
 
 
 def leave_out(sources, targets, links, edge_index, row_ptr, positions, num_per_hop):
-    """Leave edges out of what was sampled; see `reference.leave_out`. In the memory of the last four, but for lists."""
+    """Remove edges from a sample; see `reference.leave_out`. Overwrites `edge_index`, `row_ptr`, `positions` and returns views of them."""
     by_target = np.lexsort(links)
     distinct, firsts = np.unique(links[1, by_target], return_index=True)
     link_ptr, link_sources = np.append(firsts, by_target.size), np.ascontiguousarray(links[0, by_target])

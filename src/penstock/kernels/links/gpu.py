@@ -1,9 +1,10 @@
-"""Edges left out of a hop that a device has drawn. Same result as `reference.leave_out`, byte for byte.
+"""Remove edges from a hop that a device has drawn. Same result as `reference.leave_out`, byte for byte.
 
-In: the edges of a hop over one edge type, and pairs of nodes in order. Out: the others, in the order that they had. Invariants: places in
-the output follow from a running sum; nothing is allocated, so that it is recorded with the rest of a batch (`kernels/_recording.py`).
+In: the edges of a hop over one edge type, and sorted pairs of nodes. Out: the edges that are no such pair, in the same order. Invariants: a
+running sum gives each edge its place in the output; nothing is allocated, so that a device can record the kernels with the rest of a batch
+(`kernels/_recording.py`).
 
-A lane is an edge, which looks for its ends among the pairs by bisection: they are those of a batch, and lie in the nearest cache.
+A lane is an edge and looks for its ends among the pairs by bisection; the pairs of one batch are few and stay in the nearest cache.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ BLOCK = 1024
 """Elements per program."""
 
 NOBODY = (1 << 63) - 1
-"""What pairs are filled up with: no node, and behind all of them."""
+"""Pads the pairs: no node, and larger than any."""
 
 _SLICES = (
     "links", "row_ptr", "told", "neighbors", "nodes", "span", "start", "end", "ranks", "before", "arrived", "kept", "offsets",
 )  # fmt: skip
-"""Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
+"""Arguments that may begin anywhere in a larger tensor: a new alignment must not compile a new kernel in the middle of a run."""
 
 
 class Scratch(NamedTuple):
-    """Memory to look through m edges.
+    """Memory for checking m edges.
 
     Attributes:
-        ranks: int32[m], edges that stay up to each one, of its block.
-        blocks: of these.
+        ranks: int32[m], how many edges of the block, up to and including this one, stay.
+        blocks: the sums over blocks.
     """
 
     ranks: torch.Tensor
@@ -43,30 +44,31 @@ class Scratch(NamedTuple):
 
 
 def make_scratch(m: int, arrived: torch.Tensor) -> Scratch:
-    """Take memory to look through m edges. `arrived`: of `Blocks`."""
+    """Allocate memory for checking m edges. `arrived`: see `Blocks`."""
     return Scratch(torch.empty(m, dtype=torch.int32, device=arrived.device), make_blocks(m, BLOCK, arrived))
 
 
 def in_order(links: np.ndarray, room: int) -> np.ndarray:
-    """Return int64[2, room]: int64[2, n] pairs of a source and a target by target, then by source, and `NOBODY`."""
+    """Return int64[2, room]: the int64[2, n] pairs (source, target) sorted by target, then source, padded with `NOBODY`."""
     found = np.full((2, room), NOBODY)
     found[:, : links.shape[1]] = links[:, np.lexsort(links)]
     return found
 
 
 def leave_out(links, nodes, row_ptr, told, neighbors, span, taken, scratch, kept, offsets):
-    """Copy the edges of a hop that are none of some pairs.
+    """Copy the edges of a hop that are not among `links`.
 
     Args:
         links: int64[2, room], from `in_order`.
-        nodes: int64[>= n], ids of the nodes of the targets' type in the batch.
-        row_ptr: int64[b + 1], of the hop, from any number on.
-        told: int64[3, m], what is copied: anything, columns, which are places in `nodes`, and anything. neighbors: [m], ids of the sources.
-        span: int64[2]; of the m edges only the first span[1] - span[0] are there.
-        taken: int64[2]; taken[0] is the number of edges that stayed before, taken[1] becomes that of those that have stayed then.
+        nodes: int64, global ids of the batch's nodes of the destination type.
+        row_ptr: int64[b + 1], row pointers of the hop; may begin at any number.
+        told: int64[3, m], the values to copy per edge. told[1] is the index of the edge's destination in `nodes`; told[0] and told[2] are
+            copied only. neighbors: int[m], source ids.
+        span: int64[2]; only the first span[1] - span[0] of the m edges are valid.
+        taken: int64[2]; taken[0] is the number of edges kept before; taken[1] is set to the number afterwards.
         scratch: from `make_scratch`, for m edges.
-        kept: int64[3, m], the result; what is behind the edges that stay is left.
-        offsets: int64[b + 1], row pointers of the result, from taken[0] on.
+        kept: int64[3, m], output: the columns of `told` that stay; the rest of it is not written.
+        offsets: int64[b + 1], output: row pointers of the result, beginning at taken[0].
     """
     m, room, (ranks, blocks), device = neighbors.numel(), links.shape[1], scratch, told.device
     programs, steps = max(1, cdiv(m, BLOCK)), room.bit_length()
@@ -79,7 +81,7 @@ def leave_out(links, nodes, row_ptr, told, neighbors, span, taken, scratch, kept
 
 @triton.jit(do_not_specialize=("room", "steps", "m"), do_not_specialize_on_alignment=_SLICES)
 def _look(links, room, steps, nodes, told, m, neighbors, span, start, end, ranks, before, arrived, BLOCK: tl.constexpr):
-    """Which edges stay, as running sums."""
+    """Count the edges that stay, as running sums."""
     block = tl.program_id(0)
     number = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = number < tl.load(span + 1) - tl.load(span)
@@ -106,7 +108,7 @@ def _look(links, room, steps, nodes, told, m, neighbors, span, start, end, ranks
 
 @triton.jit(do_not_specialize=("m",), do_not_specialize_on_alignment=_SLICES)
 def _copy(told, m, span, ranks, before, kept, BLOCK: tl.constexpr):
-    """Put the edges that stay one behind the other."""
+    """Copy the edges that stay, without gaps."""
     block, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     number = block * BLOCK + lane
     inside = number < tl.load(span + 1) - tl.load(span)
@@ -122,7 +124,7 @@ def _copy(told, m, span, ranks, before, kept, BLOCK: tl.constexpr):
 
 @triton.jit(do_not_specialize=("b",), do_not_specialize_on_alignment=_SLICES)
 def _count(row_ptr, b, start, ranks, before, offsets, BLOCK: tl.constexpr):
-    """Where the edges that stay begin, of each row."""
+    """Write the row pointers of the edges that stay."""
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = row < b
     last = tl.load(row_ptr + row, mask=inside, other=0) - tl.load(row_ptr) - 1

@@ -1,10 +1,10 @@
 """Negative links, and edges left out of a sample: the definition.
 
-In: who may be drawn, what is no negative, and the place of a batch. Out: pairs of nodes. Invariant: what is drawn for a link depends on
-nothing but its number in the batch, the candidates and the counter.
+In: candidates, positive links, and a batch index. Out: pairs of nodes. Invariant: a negative depends only on its number in the batch, the
+candidates, the positive links and the counter.
 
-Counter of a negative link, 4 words of 32 bits: its number in the batch, the attempt, the batch, 0. Words 0 and 1 of what it gives draw
-the source, 2 and 3 the target.
+Counter of a negative link, 4 words of 32 bits: its number in the batch, the attempt, the batch, 0. Of the result, words 0 and 1 draw the
+source, words 2 and 3 the target.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ def draw_node(high, low, most, order, sums):
     """Draw one of the first `most` candidates.
 
     Args:
-        high, low: two random words.
-        most: candidates that may be drawn, 2**32 at most where all are as likely; where there is none, the first of all that could be.
-        order: int64[n], the nodes that candidates are; empty: candidate i is node i.
-        sums: float64[n], running sums of weights, the candidate's own included; empty: all are as likely.
+        high, low: two random words of 32 bits.
+        most: how many candidates may be drawn, at most 2**32 without weights. If 0, or if their weights sum to 0: the first candidate of
+            all is drawn, with weights the first of positive weight.
+        order: int64[n], the node of each candidate; empty: candidate i is node i.
+        sums: float64[n], inclusive running sums of weights; empty: all candidates are equally likely.
     """
     if sums.size:
         total = sums[most - 1] if most else 0.0
@@ -33,23 +34,23 @@ def draw_node(high, low, most, order, sums):
 
 
 def has_edge(positives, source, target):
-    """Whether any of some adjacencies (indptr, indices) has the link."""
+    """Whether any of the adjacencies (indptr, indices) has the link."""
     return any(source in indices[indptr[target] : indptr[target + 1]] for indptr, indices in positives if indptr.size)
 
 
 def draw_negatives(
     key, batch, sources, source_most, source_order, source_sums, target_most, target_order, target_sums, positives, attempts
 ):
-    """Draw links that are not there.
+    """Draw negative links.
 
     Args:
         key: uint64[2], from `rng.derive_key`. batch: index of the batch.
-        sources: int64[n], given; empty: they are drawn as well.
-        source_most, source_order, source_sums: int64[n] for each link, and of the candidates, see `draw_node`; target_...: likewise.
-        positives: adjacencies of links that are no negatives, (int64[num_dst + 1], int[m]); of empty arrays: none.
-        attempts: to find a negative; the last one stays, whatever it is.
+        sources: int64[n], the sources if they are given; empty: they are drawn too.
+        source_most: int64[n], `most` of each link. source_order, source_sums: see `draw_node`. target_...: likewise.
+        positives: adjacencies (indptr int64[num_dst + 1], indices int[m]) of the links that must not be drawn; empty arrays: no link.
+        attempts: most draws per link, at least 1. Drawing stops at the first pair that is not positive; the last pair stays in any case.
     Returns:
-        (int64[n] sources, int64[n] targets, how many of them are positives).
+        (int64[n] sources, int64[n] targets, how many of these pairs are positives).
     """
     drawn, num_positives = [], 0
     for number in range(target_most.size):
@@ -67,14 +68,14 @@ def draw_negatives(
 
 
 def leave_out(sources, targets, links, edge_index, row_ptr, positions, num_per_hop):
-    """Leave edges out of what was sampled.
+    """Remove edges from a sample.
 
     Args:
-        sources, targets: int64[n], ids of the nodes of either end's type in the batch.
-        links: int64[2, m], ids of the ends of the edges to leave out.
+        sources, targets: int64, global ids of the batch's nodes of the source type and of the destination type.
+        links: int64[2, m], (source, target) ids of the edges to remove.
         edge_index, row_ptr, positions, num_per_hop: see `penstock.records.SampledEdges`.
     Returns:
-        the last four again, without them.
+        (edge_index, row_ptr, positions, num_per_hop) without these edges.
     """
     unwanted = set(zip(*links.tolist(), strict=True))
     pairs = zip(sources[edge_index[0]].tolist(), targets[edge_index[1]].tolist(), strict=True)

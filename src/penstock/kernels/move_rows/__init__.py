@@ -1,1 +1,1 @@
-"""Rows of one table to places in another."""
+"""Move rows of one table to places in another."""

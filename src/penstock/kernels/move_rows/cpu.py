@@ -1,4 +1,4 @@
-"""Rows of one table to places in another, as bytes. Same result as `reference.py`, byte for byte."""
+"""Move rows of one table to places in another, as bytes. Same result as `reference.py`, byte for byte."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from penstock.kernels._compile import kernel
 from penstock.kernels._memory import copy_bytes, load, prefetch_bytes
 
 AHEAD = 8
-"""How many rows ahead are prefetched."""
+"""How many rows ahead a row is prefetched."""
 
 
 @kernel

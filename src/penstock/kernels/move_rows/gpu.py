@@ -1,4 +1,4 @@
-"""Rows of one table to places in another, moved by the device. Same result as `reference.py`, byte for byte."""
+"""Move rows of one table to places in another, on a device. Same result as `reference.py`, byte for byte."""
 
 # types are constants of kernels here:
 # pyright: reportArgumentType=false, reportAssignmentType=false
@@ -14,7 +14,7 @@ from penstock.kernels._triton import cdiv, launch
 from penstock.kernels.gather_rows.gpu import MAX_PROGRAMS
 
 _NUMBERS = ("source", "source_rows", "target", "target_rows", "order", "num_rows")
-"""Other ones are not to be another kernel, compiled in the middle of a run."""
+"""New values of these must not compile a new kernel in the middle of a run."""
 
 
 @triton.jit(do_not_specialize=_NUMBERS)
@@ -51,13 +51,13 @@ def move_rows(
     """Copy rows `source_rows` of `source` to rows `target_rows` of `target`, on the current stream of a device.
 
     Args:
-        source, target: uint8 vectors of whole rows; target on the device, source there or readable by it.
-        source_rows, target_rows: int64[n] or int32[n] on the device, in range; target_rows distinct. Rows whose target is negative are not
+        source, target: uint8 vectors of whole rows; target on the device, source there or in host memory that the device can read.
+        source_rows, target_rows: int64[n] or int32[n] on the device, in range; target_rows distinct. A row whose target is negative is not
             copied; source_rows None: 0, 1, ...
         row_bytes: bytes of a row.
-        order: int32[n] on the device, a permutation: which of them is copied first, and so on; None: as they stand.
-        max_programs: that copy at the same time; each goes over several pieces; None: as in `gather_rows`.
-        device: that copies; None: the one that target is on. Another one must reach both.
+        order: int32[n] on the device, a permutation: the order in which rows are copied; None: their own order.
+        max_programs: how many programs copy at the same time; each copies several blocks of rows. None: as in `gather_rows`.
+        device: the device that copies; None: that of `target`. Another one must be able to access both tables.
     """
     device = target.device if device is None else device
     num_rows = target_rows.numel()

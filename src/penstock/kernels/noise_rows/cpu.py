@@ -1,6 +1,6 @@
 """Rows of random features around the centre of their class. Same result as `reference.py`, byte for byte.
 
-Two passes a row: all words, in whole blocks, then the features; both are vector code.
+Two passes per row: all words, in whole blocks, then the features; both vectorise.
 """
 
 from __future__ import annotations

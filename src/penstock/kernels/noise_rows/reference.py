@@ -1,7 +1,7 @@
 """Rows of random features around the centre of their class: the definition.
 
-The noise is the sum of the four bytes of a word, less its mean: bell-shaped, 1021 values, and nothing but integers until the last
-step, so that it is the same on every machine (the usual transforms to a normal distribution depend on the mathematics library).
+The noise is the sum of the four bytes of a word, minus its mean: bell-shaped, 1021 values. It is computed in integers until the last step,
+so it is the same on every machine (the usual transforms to a normal distribution depend on the mathematics library).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from penstock import rng
 
 MEAN = 510
 DEVIATION = float(np.sqrt(4 * (256**2 - 1) / 12))
-"""Of the sum of four bytes: 147.8."""
+"""Standard deviation of the sum of four bytes: 147.8."""
 
 
 def noise_rows(key, first, stream, scale, centers, classes):
@@ -20,8 +20,8 @@ def noise_rows(key, first, stream, scale, centers, classes):
 
     Args:
         key: uint64[2]. stream: separates uses under one key.
-        first: number of the first row; with the column it is the place in the counter.
-        scale: float32, of the integer noise: the wanted deviation divided by `DEVIATION`.
+        first: number of the first row; the counter holds row, stream and block.
+        scale: float32, factor of the integer noise: the wanted standard deviation divided by `DEVIATION`.
         centers: float32[num_classes, num_columns].
         classes: int64[num_rows], row of `centers` for each row.
     Returns:

@@ -1,1 +1,1 @@
-"""Samples whose hops are filled up to given sizes."""
+"""Pad the hops of a sample to given sizes."""

@@ -1,4 +1,4 @@
-"""Samples whose hops are filled up to given sizes. Same results as `reference.py`, byte for byte, in memory that is given."""
+"""Pad the hops of a sample to given sizes. Same results as `reference.py`, byte for byte, written to given arrays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.kernels._memory import load, store
 
 @kernel
 def pad_ids(ids, hops, out):
-    """Write `ids` of one hop after the other to `out`, int64[sum of sizes], each followed by -1."""
+    """Write `ids`, hop by hop, to `out`, int64[sum of sizes]; each hop is padded with -1."""
     first = place = 0
     for hop in range(hops.shape[0]):
         count, size = hops[hop]
@@ -22,7 +22,8 @@ def pad_ids(ids, hops, out):
 
 @kernel
 def pad_edges(from_, to, edges, sources, targets, out_from, out_to):
-    """Write int64[sum of sizes of edges] to both; arguments as in `reference.py`, `from_` and `to` the halves of `edge_index`."""
+    """Write the padded edges to int64[sum of sizes] `out_from` and `out_to`; arguments as in `reference.py`, `from_` and `to` are the rows
+    of `edge_index`."""
     first = place = target_first = target_place = 0
     source_place = sources[0, 1]
     for hop in range(edges.shape[0]):
@@ -30,7 +31,7 @@ def pad_edges(from_, to, edges, sources, targets, out_from, out_to):
         for i in range(count):
             node = place_of = load(from_, first + i)
             end = 0
-            for before in range(hop + 1):  # a source is of this hop or of one before
+            for before in range(hop + 1):  # a source belongs to this hop or an earlier one
                 end += sources[before, 0]
                 if node >= end:
                     place_of += sources[before, 1] - sources[before, 0]
@@ -49,7 +50,7 @@ def pad_edges(from_, to, edges, sources, targets, out_from, out_to):
 
 @kernel
 def pad_row_ptr(row_ptr, edges, targets, out):
-    """Write int64[1 + sum of sizes of the targets that are given edges] to `out`; `row_ptr`: of the edges as they were sampled."""
+    """Write row pointers of the padded edges to `out`, int64[1 + sum of sizes of targets[:num_hops]]. `row_ptr`: of the sampled edges."""
     first = place = target_first = target_place = 0
     for hop in range(edges.shape[0]):
         (count, size), (num_targets, target_size) = edges[hop], targets[hop]

@@ -1,4 +1,4 @@
-"""Samples whose hops are filled up to given sizes, on a device. Same results as `reference.py`, byte for byte, in memory that is given."""
+"""Pad the hops of a sample to given sizes, on a device. Same results as `reference.py`, byte for byte, written to given arrays."""
 
 # types are constants of kernels here:
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportGeneralTypeIssues=false
@@ -15,7 +15,7 @@ BLOCK = 1024
 """Elements per program."""
 
 _SLICES = ("ids", "from_", "to", "row_ptr", "hops", "edges", "sources", "targets", "out", "out_from", "out_to")
-"""Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
+"""Arguments that may begin anywhere in a larger tensor: a new alignment must not compile a new kernel in the middle of a run."""
 
 
 def pad_ids(ids: torch.Tensor, hops: torch.Tensor, out: torch.Tensor) -> None:
@@ -24,18 +24,18 @@ def pad_ids(ids: torch.Tensor, hops: torch.Tensor, out: torch.Tensor) -> None:
 
 
 def place(hops: torch.Tensor, out: torch.Tensor) -> None:
-    """Write to `out`, int64[sum of counts], where each of that many goes, likewise."""
+    """Write to `out`, int64[sum of counts], the padded place of each node, on the current stream."""
     launch(_write_places, cdiv(out.numel(), BLOCK), out.device, hops, out, out.numel(), HOPS=hops.shape[0], BLOCK=BLOCK)
 
 
 def pad_edges(from_, to, edges, sources, targets, out_from, out_to) -> None:
-    """As in `cpu.py`, likewise."""
+    """As in `cpu.py`, on the current stream."""
     size, arguments = out_to.numel(), (from_, to, edges, sources, targets, out_from, out_to)
     launch(_pad_edges, cdiv(size, BLOCK), out_to.device, *arguments, size, HOPS=edges.shape[0], BLOCK=BLOCK)
 
 
 def pad_row_ptr(row_ptr, edges, targets, out) -> None:
-    """As in `cpu.py`, likewise."""
+    """As in `cpu.py`, on the current stream."""
     size = out.numel()
     launch(_pad_row_ptr, cdiv(size, BLOCK), out.device, row_ptr, edges, targets, out, size, HOPS=edges.shape[0], BLOCK=BLOCK)
 
@@ -55,7 +55,7 @@ def _pad_ids(ids, hops, out, size, HOPS: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def _place_of(node, hops, NUM: tl.constexpr):
-    """Where nodes are once the hops before theirs are filled up."""
+    """The place of each node after the hops before its own are padded."""
     place, end = node, tl.zeros([], tl.int64)
     for hop in tl.static_range(NUM):
         count = tl.load(hops + 2 * hop)

@@ -1,9 +1,9 @@
-"""Samples whose hops are filled up to given sizes: the definition.
+"""Pad the hops of a sample to given sizes: the definition.
 
-`hops`, int64[n, 2], are a number and the size that it is filled up to, hop by hop; what fills it comes after what is there. Edges that fill
-a hop run among nodes that do: the k-th of Q edges goes to the (k * P // Q)-th of P nodes of the hop before, and comes from the (k mod R)-th
-of R of its own. So destinations still ascend, no node gets many more than others, and no node of the sample gets any. Where edges fill a
-hop, nodes fill both.
+`hops`, int64[n, 2], hold per hop the number of its nodes or edges and the size that it is padded to; padding comes after the real ones. A
+padding edge joins padding nodes: of a hop's Q padding edges, the k-th goes to the (k * P // Q)-th of the P padding nodes of the hop before,
+and comes from the (k mod R)-th of the R padding nodes of its own hop. So destinations still ascend, padding edges are spread evenly, and no
+real node gets one. A hop with padding edges needs padding nodes both in the hop before and in itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def pad_ids(ids, hops):
-    """Return int64[sum of sizes]: `ids` of one hop after the other, each followed by -1."""
+    """Return int64[sum of sizes]: `ids`, hop by hop, each hop padded with -1."""
     parts, first = [np.empty(0, np.int64)], 0
     for count, size in hops.tolist():
         parts += [ids[first : first + count], np.full(size - count, -1)]
@@ -21,11 +21,12 @@ def pad_ids(ids, hops):
 
 
 def pad_edges(edge_index, edges, sources, targets):
-    """Return int64[2, sum of sizes of edges].
+    """Return int64[2, sum of the sizes of `edges`]: the padded edges.
 
     Args:
-        edge_index: int64[2, num_edges], those of hop h into targets of hop h.
-        edges: hops of the edges. sources, targets: of the nodes that they come from and go to, one more: the seeds first.
+        edge_index: int64[2, num_edges], hop by hop; edges of hop h go to targets[h].
+        edges: `hops` of the edges. sources, targets: `hops` of the nodes of the source type and the destination type; one more than
+            `edges`, since the seeds come first.
     """
     source_places, target_places = (np.flatnonzero(pad_ids(np.arange(hops[:, 0].sum()), hops) >= 0) for hops in (sources, targets))
     source_begins, target_begins = (np.cumsum(hops[:, 1]) - hops[:, 1] for hops in (sources, targets))

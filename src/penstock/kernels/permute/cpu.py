@@ -18,7 +18,7 @@ def _shift(half, turn, bound, key_0, key_1):
 
 @kernel
 def permute(positions, n, a, b, rounds, key, elements):
-    """Write to int64[m] `elements` the elements at int64[m] `positions`; (a, b, rounds) from `reference.choose_network`."""
+    """Write the elements at int64[m] `positions` to int64[m] `elements`; (a, b, rounds) from `reference.choose_network`."""
     a, b, n = np.uint64(a), np.uint64(b), np.uint64(n)
     for i in range(positions.size):
         value = np.uint64(positions[i])

@@ -1,8 +1,8 @@
 """A keyed random permutation of [0, n), one element at a time: the definition.
 
 In: positions. Out: the elements there. Invariant: a bijection of [0, n) for every n and key; any element costs the same and needs no
-other, so that an order of a billion seeds takes no memory and resumes at a number.
-How: a Feistel network over [0, a) x [0, b) with a * b just above n; results outside [0, n) walk on until they fall inside.
+other, so an order of a billion seeds takes no memory and resumes from one number.
+How: a Feistel network over [0, a) x [0, b) with a * b just above n; a result outside [0, n) is permuted again until it falls inside.
 Source: Black and Rogaway 2002 (ciphers with arbitrary finite domains); Luby and Rackoff 1988.
 """
 
@@ -20,8 +20,8 @@ SMALL_DOMAIN = 1 << 16
 def choose_network(n: int) -> tuple[int, int, int]:
     """Return (a, b, rounds): a and b about sqrt(n), n <= a * b.
 
-    `a` is even, or only even permutations would come out where b is odd. Below SMALL_DOMAIN 24 rounds: with 20 all n! permutations of
-    n up to 8 pass a chi-square test, with 16 those of 7 and 8 do not. Above, 8 are more than the 4 that the theory asks for.
+    `a` is even: otherwise, for odd b, only even permutations would occur. Below SMALL_DOMAIN, 24 rounds: with 20, the n! permutations of
+    every n up to 8 pass a chi-square test; with 16, those of 7 and 8 do not. Above it, 8 rounds; the theory asks for 4.
     """
     a = math.isqrt(max(n - 1, 0)) + 1
     a += a % 2

@@ -1,1 +1,1 @@
-"""Stable grouping of records by key, in passes: count the keys, take a position for each record, move the columns there."""
+"""Stable grouping of records by key, in passes: count the keys, assign a position to each record, move the columns there."""

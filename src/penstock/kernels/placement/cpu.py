@@ -1,7 +1,7 @@
 """Stable grouping of records by key, in passes. Same results as `reference.py`, byte for byte.
 
-Each pass touches one scattered array and prefetches it. Columns come as unsigned words of their size, so that a kernel is compiled once
-per size and not once per dtype; rows of more than one element come as bytes.
+Each pass accesses one array at random and prefetches it. Columns are viewed as unsigned words of their size, so that a kernel is compiled
+once per size and not once per dtype; rows of more than one element are viewed as bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from penstock.kernels._compile import kernel
 from penstock.kernels._memory import load, prefetch_write, store
 
 AHEAD = 24
-"""How many records ahead a scattered place is prefetched."""
+"""How many records ahead the place that a record accesses is prefetched."""
 
 
 @kernel
@@ -27,7 +27,7 @@ def count_keys(keys, shift, counts):
 
 @kernel
 def count_up_to(keys, most, counts):
-    """Add to uint[num_keys] `counts` how often each key comes; no count goes beyond `most`."""
+    """Add to uint[num_keys] `counts` how often each key occurs; counts stop at `most`."""
     for i in range(keys.size):
         if i + AHEAD < keys.size:
             prefetch_write(counts, np.int64(load(keys, i + AHEAD)))
@@ -39,7 +39,7 @@ def count_up_to(keys, most, counts):
 
 @kernel
 def assign_buckets(keys, bounds, guess, shift, counts, buckets, local):
-    """Find the bucket of each key; writes uint32[n] buckets and local keys, adds to counts. See `reference.assign_buckets`."""
+    """Find the bucket of each key; write uint32[n] `buckets` and `local`, add to `counts`. See `reference.assign_buckets`."""
     for i in range(keys.size):
         key = np.int64(load(keys, i))
         bucket = np.int64(load(guess, key >> shift))
@@ -52,7 +52,7 @@ def assign_buckets(keys, bounds, guess, shift, counts, buckets, local):
 
 @kernel
 def take_positions(keys, cursor, positions):
-    """Write to int64[n] `positions` the next free position of each record's key, and move the cursor on."""
+    """Write to int64[n] `positions` the next free position of each record's key, and advance the cursor."""
     for i in range(keys.size):
         if i + AHEAD < keys.size:
             prefetch_write(cursor, np.int64(load(keys, i + AHEAD)))
@@ -82,7 +82,7 @@ def scatter_bytes(rows, positions, out):
 
 @kernel
 def compact_words(rows, keep):
-    """Move the rows whose uint8 `keep` is not 0 to the front, in their order; returns how many."""
+    """Move the rows whose uint8 `keep` is not 0 to the front, in their order; return their number."""
     count = 0
     for i in range(rows.size):
         store(rows, count, load(rows, i))
@@ -92,7 +92,7 @@ def compact_words(rows, keep):
 
 @kernel
 def compact_bytes(rows, keep):
-    """Move the rows of uint8[n, row_bytes] whose uint8 `keep` is not 0 to the front, in their order; returns how many."""
+    """Move the rows of uint8[n, row_bytes] whose uint8 `keep` is not 0 to the front, in their order; return their number."""
     count = 0
     for i in range(rows.shape[0]):
         if load(keep, i) != 0:
@@ -112,7 +112,7 @@ def scatter_rows(rows: np.ndarray, positions: np.ndarray, out: np.ndarray) -> No
 
 
 def compact_rows(rows: np.ndarray, keep: np.ndarray) -> np.ndarray:
-    """Return the kept rows, moved to the front of the C-contiguous array they are in."""
+    """Move the kept rows to the front of their C-contiguous array, and return a view of them."""
     if rows.ndim == 1:
         return rows[: compact_words(rows.view(np.dtype(f"u{rows.itemsize}")), keep)]
     if rows.size == 0:

@@ -1,7 +1,7 @@
 """Stable grouping of records by key, in passes: the definitions.
 
-In: a key per record (a destination node, or the bucket of one) and columns. Out: the columns with equal keys together, records of one
-key in their input order. Invariant: chunk after chunk gives what one call with everything gives, since counts and cursors carry on.
+In: a key per record (a destination node or its bucket), and columns. Out: the columns grouped by key, records of one key in their input
+order. Invariant: calls chunk by chunk give the same result as one call with all records, since counts and cursors carry over.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def count_keys(keys, shift, counts):
 
 
 def count_up_to(keys, most, counts):
-    """Add to uint[num_keys] `counts` how often each key comes; no count goes beyond `most`. Returns the new counts."""
+    """Add to uint[num_keys] `counts` how often each key occurs; counts stop at `most`. Returns the new counts."""
     sums = counts.astype(np.int64) + np.bincount(keys, minlength=counts.size)
     return np.minimum(sums, np.maximum(counts, most)).astype(counts.dtype)
 
@@ -27,11 +27,11 @@ def assign_buckets(keys, bounds, guess, shift, counts):
     Args:
         keys: int64 or uint32[n], in [bounds[0], bounds[-1]); bounds[0] is 0.
         bounds: int64[num_buckets + 1], ascending; bucket b holds keys in [bounds[b], bounds[b + 1]).
-        guess: uint32[..], a bucket no later than that of any key with `key >> shift` equal to the index: where to begin to look.
+        guess: uint32[..], where to begin the search: guess[key >> shift] is at most the bucket of `key`.
         counts: int64[num_buckets].
     Returns:
-        (buckets uint32[n], local uint32[n], counts): local is the key less the bound of its bucket; counts has the keys of each
-        bucket added.
+        (buckets uint32[n], local uint32[n], counts): local is the key minus the lower bound of its bucket; counts has the number of keys in
+        each bucket added.
     """
     buckets = np.searchsorted(bounds[1:], keys.astype(np.int64), side="right")
     local = keys.astype(np.int64) - bounds[buckets]
@@ -45,7 +45,7 @@ def take_positions(keys, cursor):
         keys: int64 or uint32[n].
         cursor: int64[num_keys], next free position of each key.
     Returns:
-        (positions int64[n], cursor moved on).
+        (positions int64[n], the advanced cursor).
     """
     cursor, positions = cursor.copy(), np.empty(keys.size, dtype=np.int64)
     for i, key in enumerate(map(int, keys)):

@@ -1,1 +1,1 @@
-"""Which pages of a file to read for given rows."""
+"""Plan which pages of a file to read for given rows."""

@@ -1,29 +1,30 @@
-"""Which pages of a file to read for given rows: the definition."""
+"""Plan which pages of a file to read for given rows: the definition."""
 
 from __future__ import annotations
 
 import numpy as np
 
 PAGE_BYTES = 4096
-"""That pages are counted in, whatever the blocks of the file are."""
+"""Bytes of a counted page, whatever the blocks of the file are."""
 
 
 def plan_reads(rows, row_bytes, data_offset, block_bytes, gap_bytes, max_bytes):
-    """Cover the blocks that rows lie in by reads.
+    """Cover the blocks that contain the rows by reads.
 
-    The blocks are taken in order; a block joins the read before it if the hole between them is at most `gap_bytes` and the read stays
-    within `max_bytes`; else it begins a new one.
+    Blocks are added in ascending order. A block joins the read before it if the hole between them is at most `gap_bytes` and the read stays
+    within `max_bytes`; otherwise it begins a new read.
 
     Args:
         rows: int64[n], ascending, repetitions allowed.
-        row_bytes: bytes of a row, at least 1; row r is the bytes from data_offset + r * row_bytes.
-        data_offset: where in the file row 0 begins, at 0 or later; a multiple of nothing.
+        row_bytes: bytes of a row, at least 1; row r begins at byte data_offset + r * row_bytes.
+        data_offset: where in the file row 0 begins, any number from 0 on.
         block_bytes: reads begin and end at multiples of it.
-        gap_bytes: holes up to so many bytes are read and thrown away.
-        max_bytes: of a read; a multiple of block_bytes.
+        gap_bytes: holes up to this size are read and discarded.
+        max_bytes: most bytes of a read; a multiple of block_bytes.
     Returns:
-        (starts, lengths, firsts, lasts), int64[num_reads] each: read k is bytes starts[k] to starts[k] + lengths[k] of the file and holds
-        rows[firsts[k]:lasts[k]], the first and the last of them perhaps in part; and on how many pages of PAGE_BYTES the rows are.
+        (starts, lengths, firsts, lasts, num_pages), the first four int64[num_reads]: read k is bytes [starts[k], starts[k] + lengths[k])
+        of the file and holds rows[firsts[k]:lasts[k]], the first and the last of them perhaps in part. num_pages: how many pages of
+        PAGE_BYTES the rows lie on.
     """
     begins = data_offset + np.asarray(rows, np.int64) * row_bytes
     ends = begins + row_bytes

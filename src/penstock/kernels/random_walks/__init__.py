@@ -1,1 +1,1 @@
-"""Random walks over neighbour lists, a step of all of them at a time, and who was visited most."""
+"""Random walks over neighbour lists, all walks step by step together, and the nodes that they visit most."""

@@ -1,7 +1,7 @@
-"""Random walks over lists of in-neighbours, a step of all of them at a time. Same result as `reference.py`, byte for byte.
+"""Random walks over in-neighbour lists, all walks step by step together. Same result as `reference.py`, byte for byte.
 
-A step of one walk waits for memory twice, for the offsets of its list and for its neighbour. So all walks take a step together, in two
-passes: draw positions, where offsets are prefetched some walks ahead; then read the neighbours, which the first pass has prefetched.
+A step of one walk waits for memory twice: for the offsets of its list and for its neighbour. So all walks take a step together, in two
+passes: the first draws positions and prefetches offsets some walks ahead, and the neighbours; the second reads the neighbours.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _HASH = np.uint64(0x9E3779B97F4A7C15)
 
 
 def table_size(most):
-    """Elements of the table that finds which nodes a start's walks have visited, for up to `most` visits: two to four slots for each."""
+    """Elements of the hash table of the nodes that the walks of one start visit, for up to `most` visits: two to four slots per visit."""
     return 1 << (2 * most - 1).bit_length()
 
 
 @kernel
 def begin(starts, num, nodes, walkers):
-    """Put `num` walks at each start: writes int64[n * num] `nodes`, `walkers`."""
+    """Begin `num` walks at each start: write int64[n * num] `nodes` and `walkers`."""
     for i in range(starts.size):
         for j in range(num):
             store(nodes, i * num + j, load(starts, i))
@@ -35,14 +35,14 @@ def begin(starts, num, nodes, walkers):
 
 @kernel
 def take_step(indptr, indices, num_edges, starts, copies, num, step, end, key, batch, hop, nodes, walkers, count, positions):
-    """Draw a neighbour for each of `count` walks that goes on; see `reference.take_step`.
+    """Draw a neighbour for each of `count` walks that continues; see `reference.take_step`.
 
     Args:
-        indices: to be prefetched; None where neighbours are read from elsewhere.
-        nodes, walkers: int64[>= count]; those that go on move to the front.
+        indices: prefetched only; None if the caller reads the neighbours elsewhere.
+        nodes, walkers: int64[>= count]; those of the walks that continue move to the front.
         positions: int64[>= count], the result.
     Returns:
-        (walks that go on, -1); (-1, i) where the list of nodes[i] lies outside the edges, or is longer than draws reach.
+        (number of walks that continue, -1), or (-1, i) if the list of nodes[i] lies outside the edges or is longer than `rng.MAX_DEGREE`.
     """
     going, key_0, key_1 = 0, key[0], key[1]
     for i in range(count):
@@ -68,15 +68,15 @@ def take_step(indptr, indices, num_edges, starts, copies, num, step, end, key, b
 
 @kernel
 def arrive(neighbors, positions, num_src, length, turn, nodes, walkers, count, visits):
-    """Move `count` walks on.
+    """Move `count` walks to their drawn neighbours.
 
     Args:
-        neighbors: int32 or int64, all lists, of which walk i takes element positions[i]; or with `positions` None element i.
-        num_src: number of nodes that neighbours may be, for the check.
-        nodes, walkers: int64[>= count], where walks stand, the result, and which they are.
-        visits: int64[walks * length]: walk w has been at nodes[i] at visits[w * length + turn]; None: nobody asks.
+        neighbors: int32 or int64: `indices`, of which walk i takes element positions[i]; if `positions` is None, walk i takes element i.
+        num_src: number of source nodes; neighbour ids are checked against it.
+        nodes: int64[>= count], the result: the node of each walk. walkers: int64[>= count], the number of each walk.
+        visits: int64[number of walks * length]: the node of walk w goes to visits[w * length + turn]; None: not recorded.
     Returns:
-        Whether all neighbours are nodes (else a list is damaged).
+        Whether all neighbour ids are in range (otherwise a list is damaged).
     """
     largest = np.uint64(0)
     for i in range(count):
@@ -93,7 +93,7 @@ def arrive(neighbors, positions, num_src, length, turn, nodes, walkers, count, v
 
 @helper
 def _collect(visits, first, num, length, mask, table, ids, counts):
-    """Find who was visited, in the order of first visits, and how often. Returns (how many they are, the most visits of one)."""
+    """Find the nodes visited, in the order of first visits, and how often. Returns (number of nodes, most visits of one node)."""
     found, most, shift = 0, 0, np.uint64(32)
     for slot in range(mask + 1):
         store(table, slot, np.int32(-1))
@@ -126,10 +126,10 @@ def count_visits(visits, num_starts, num, length, fanout, table, ids, times, ran
 
     Args:
         visits: int64[num_starts * num * length].
-        table: scratch, int32[table_size(num * length)]. ids, times: int64[num * length]. ranks: int64[num * length + 1], zero, and zero
-            again afterwards.
-        row_ptr: int64[num_starts + 1]; row_ptr[0] is the number of edges taken before and is added to the rest.
-        counts, neighbors: int64[>= m]; m at most num_starts times num * length, or `fanout` where that is less.
+        table, ids, times: scratch, int32[table_size(num * length)], int64[num * length] each. ranks: scratch, int64[num * length + 1], zero
+            before and after.
+        row_ptr: int64[num_starts + 1]; row_ptr[0] is the number of edges sampled before, and the offsets written continue from it.
+        counts, neighbors: int64[>= m]; m is at most num_starts * min(num * length, fanout).
     Returns:
         m, the number of nodes chosen.
     """

@@ -1,7 +1,7 @@
-"""Random walks over lists of in-neighbours, and the nodes that they visited most: the definition.
+"""Random walks over in-neighbour lists, and the nodes that they visit most: the definition.
 
-In: where walks stand, and their lists. Out: of one step, which positions of the lists are taken; of all visits, who was visited most, and
-how often. Invariant: a step depends on the walk's start, its number, the step, and the list that it is at; not on other walks.
+In: the nodes where walks stand, and their lists. Out: for one step, the positions drawn; for all visits, the nodes visited most, and how
+often. Invariant: a step depends on the walk's start node, its number, the step, and the current list; not on other walks.
 Source: PinSAGE, Ying et al., KDD 2018; each step is one block of Philox (see `penstock.rng`).
 """
 
@@ -12,23 +12,23 @@ import numpy as np
 from penstock import rng
 
 NOBODY = -1
-"""Visited at a step that a walk did not make."""
+"""Fills `visits` where a walk had ended."""
 
 
 def take_step(indptr, starts, copies, num, step, end, key, batch, hop, nodes, walkers):
-    """Draw a neighbour for each walk that goes on.
+    """Draw a neighbour for each walk that continues.
 
     Args:
         indptr: int64[num_dst + 1], of the lists that are read at this step.
-        starts: int64[n], where walks began. copies: int64[n] or None, place in the counter where one of them comes more than once.
+        starts: int64[n], the start nodes. copies: int64[n] or None; goes into the counter where a start comes more than once.
         num: walks from each start: walk w began at starts[w // num].
-        step: of the walks, from 0.
-        end: of 2**32 walks, so many end before this step.
-        key: uint64[2], from `rng.derive_key`. batch, hop: place in the counter.
-        nodes: int64[m], where walks stand. walkers: int64[m], which they are.
+        step: number of the step, from 0.
+        end: a walk ends before this step with probability end / 2**32.
+        key: uint64[2], from `rng.derive_key`. batch, hop: integers that go into the counter.
+        nodes: int64[m], where the walks stand. walkers: int64[m], the number of each walk.
     Returns:
-        (walkers int64[l], positions int64[l]): those that go on, in their order, and what each takes of its list. A walk ends by chance, or
-        where the list is empty.
+        (walkers int64[l], positions int64[l]): the walks that continue, in their order, and the position that each draws. A walk ends by
+        chance, or at an empty list.
     """
     going, positions = [], []
     for node, walker in zip(nodes.tolist(), walkers.tolist(), strict=True):
@@ -46,11 +46,11 @@ def count_visits(visits, fanout):
     """Choose the nodes that the walks of each start visited most.
 
     Args:
-        visits: int64[n, num, length], by start, walk and step; NOBODY where the walk was over.
-        fanout: how many to take; negative takes all.
+        visits: int64[n, num, length], by start, walk and step; NOBODY where the walk had ended.
+        fanout: how many nodes to choose per start; negative chooses all.
     Returns:
-        (row_ptr int64[n + 1], counts int64[m], neighbors int64[m]): the chosen of start i are at row_ptr[i]:row_ptr[i + 1], the most
-        visited first; of those that were visited equally often, who was visited at an earlier step, then by a walk of a smaller number.
+        (row_ptr int64[n + 1], counts int64[m], neighbors int64[m]): the nodes chosen for start i are at row_ptr[i]:row_ptr[i + 1], the most
+        visited first; among equals, the node visited at an earlier step, then by a walk with a lower number.
     """
     row_ptr, counts, neighbors = [0], [], []
     for of_start in visits:
@@ -69,12 +69,12 @@ def sample_neighbors(path, nodes, *, fanout, num, length, end, key, batch, hop, 
     """Sample neighbourhoods by random walks.
 
     Args:
-        path: (indptr, indices) for each step until a walk is back at nodes of the type that it began at: visits there count.
-        nodes: int64[n], ids where walks begin.
-        fanout: how many of those visited to take; negative takes all.
-        num, length: walks from each node, and how often each goes along the path, unless it ends.
-        end: of 2**32 walks, so many end each time that they are back.
-        key, batch, hop, copies: as of `take_step`.
+        path: (indptr, indices) of each step, until a walk is back at the node type where it began; only visits there count.
+        nodes: int64[n], ids of the nodes where walks begin.
+        fanout: how many of the visited nodes to choose; negative chooses all.
+        num, length: walks from each node; how often each follows the path, unless it ends before.
+        end: each time a walk is back, it ends with probability end / 2**32.
+        key, batch, hop, copies: as in `take_step`.
     Returns:
         See `count_visits`.
     """

@@ -1,1 +1,1 @@
-"""Random words for a range of indices: what generators draw from."""
+"""Random words for a range of indices, for the graph generators."""

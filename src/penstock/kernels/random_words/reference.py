@@ -8,13 +8,13 @@ from penstock import rng
 
 
 def random_words(key, first, count, stream, block):
-    """Draw four words for each of the indices `first` to `first + count`.
+    """Draw four words for each index in [first, first + count).
 
     Args:
         key: uint64[2], from `rng.derive_key`.
-        first, count: indices, 64 bits.
+        first, count: the range of indices, 64 bits.
         stream: separates uses under one key; 32 bits.
-        block: which four words of the index; 32 bits.
+        block: which block of four words of an index; 32 bits.
     Returns:
         uint64[4, count], each below 2**32. Block 0 equals `rng.random_words`, transposed.
     """

@@ -8,7 +8,7 @@ from penstock.kernels._memory import load, prefetch_read, store
 AHEAD = 48
 
 LANES = 4
-"""Counts are kept in this many copies: ids of one level after the other would otherwise wait for each other."""
+"""Number of copies of the counts: otherwise consecutive ids of the same level would wait for each other."""
 
 
 @kernel

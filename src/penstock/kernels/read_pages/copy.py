@@ -1,4 +1,4 @@
-"""Rows out of a page that was read, to their places."""
+"""Copy rows from a page that was read to their places."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from penstock.kernels._compile import helper
 from penstock.kernels._memory import WORD_PAIR, address_of, copy_bytes, load, stream_pair
 
 LEAST_STREAMED = 1024
-"""Bytes of a row or of the part that a page has of it: with shorter ones nothing was gained."""
+"""Least bytes of a row, or of its part on a page, that are copied past the caches: shorter ones gained nothing."""
 
 
 @helper
 def copy_rows(buffer, at, start, length, first, last, rows, places, row_bytes, data_offset, out, streams):
-    """Copy what of rows[first:last] lies in bytes [start, start + length) of the file, which are at buffer[at:], to `out`.
+    """Copy the parts of rows[first:last] that lie in bytes [start, start + length) of the file from buffer[at:], which holds these bytes,
+    to `out`.
 
-    `streams`: past the caches, where rows are long and lie as the processor wants it. Whoever calls puts a fence behind.
+    `streams`: copy long, aligned rows past the processor's caches. Then the caller must call `fence` afterwards.
     """
     stop = start + length
     for i in range(first, last):

@@ -1,4 +1,4 @@
-"""Pages of a file by pread, called by several threads at once. Same result as `reference.py`, byte for byte."""
+"""Read pages of a file by pread, on several threads at once. Same result as `reference.py`, byte for byte."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.kernels.read_pages.copy import copy_rows
 from penstock.kernels.read_pages.rules import DONE, FAILED, RUNNING, judge
 
 NEXT, NUM_DONE, STOP, COPYING, NUM_FAILED, VERDICT, READ, NUMBER = range(8)
-"""Words of `shared`. STOP: nobody copies to `out` any more once it is not 0 and COPYING is 0."""
+"""Words of `shared`. Once STOP is not 0 and COPYING is 0, no thread copies to `out` any more."""
 
 NUM_WORDS = 8
 
@@ -18,12 +18,12 @@ NUM_WORDS = 8
 def read_pages(
     shared, buffer, address, descriptor, starts, lengths, firsts, lasts, end, block_bytes, rows, places, row_bytes, data_offset, out
 ):
-    """Take reads one after the other until there are none; see `reference.read_pages`.
+    """Take one read after another until none is left; see `reference.read_pages`.
 
     Args:
-        shared: int64[NUM_WORDS], zeros; one for all threads of a job.
-        buffer, address: uint8 vector of this thread, aligned, for the longest read; where it is.
-        descriptor: of the open file.
+        shared: int64[NUM_WORDS], zeros; shared by all threads of a job.
+        buffer, address: this thread's aligned uint8 vector, as long as the longest read; its address.
+        descriptor: descriptor of the open file.
     """
     n = starts.size
     while add_atomic(shared, STOP, 0) == 0:

@@ -1,4 +1,4 @@
-"""Pages of a file into buffers, and the rows in them to their places: the definition."""
+"""Read pages of a file into buffers and copy the rows in them to their places: the definition."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ def read_pages(read_at, reads, end, block_bytes, rows, places, row_bytes, data_o
     """Carry out planned reads.
 
     Args:
-        read_at: (offset, length) -> the bytes there, fewer at the end of the file and sometimes elsewhere; raises OSError.
+        read_at: function (offset, length) -> bytes; may return fewer, at the end of the file or elsewhere; raises OSError.
         reads: (starts, lengths, firsts, lasts) of `plan_reads`.
-        end: where in the file the last row ends; bytes after it need not come.
+        end: where in the file the last row ends; bytes after it may be missing.
         block_bytes: reads begin at multiples of it.
-        rows, places: int64[n], ascending rows, and where each goes.
-        row_bytes, data_offset: row r is the bytes from data_offset + r * row_bytes.
-        out: uint8[m * row_bytes], row places[i] of it gets row rows[i].
+        rows, places: int64[n], ascending rows, and the place of each in `out`.
+        row_bytes, data_offset: row r begins at byte data_offset + r * row_bytes.
+        out: uint8[m * row_bytes]; its row places[i] receives row rows[i].
     Returns:
-        (verdict, read, number): DONE; FAILED with the read and its errno; ENDED with the read and the bytes that it had.
+        (verdict, read, number): DONE, 0, 0; FAILED, the read, its errno; or ENDED, the read, the number of bytes it got.
     """
     for k, (start, length, first, last) in enumerate(zip(*reads, strict=True)):
         page, verdict = read_one(read_at, start, length, min(length, end - start), block_bytes)
@@ -35,7 +35,7 @@ def read_pages(read_at, reads, end, block_bytes, rows, places, row_bytes, data_o
 
 
 def read_one(read_at, start, length, needed, block_bytes) -> tuple[Any, int]:
-    """Read until `needed` bytes are there. Returns (bytes, DONE), (errno, FAILED) or (bytes that came, ENDED)."""
+    """Read until `needed` bytes have come. Returns (bytes, DONE), (errno, FAILED) or (number of bytes that came, ENDED)."""
     page, tries = b"", 0
     while True:
         try:

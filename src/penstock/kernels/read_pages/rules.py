@@ -1,4 +1,4 @@
-"""What is done about what a read brought: one rule for all devices, and the words in which the kernels report."""
+"""How to continue after a read returns: one rule for all devices, and the verdicts that kernels report."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from errno import EAGAIN, EINTR
 from penstock.kernels._compile import helper
 
 RUNNING, DONE, FAILED, ENDED = 0, 1, 2, 3
-"""Verdicts. RUNNING: the rest is still to come. FAILED: with an errno. ENDED: the file ends before the bytes that must be there."""
+"""Verdicts. RUNNING: bytes are still missing. FAILED: there is an errno. ENDED: the file ends before the needed bytes."""
 
 NUM_TRIES = 16
-"""How often a read that brings nothing new is tried."""
+"""How often a read that brings no new bytes is tried again."""
 
 
 @helper
 def judge(result, got, tries, needed, block_bytes):
-    """Judge what came of asking for the bytes from `got` on of a read.
+    """Judge the result of a request for the bytes of a read from `got` on.
 
     Args:
-        result: bytes that came, or minus an errno.
-        got: bytes that were there before; a multiple of block_bytes.
-        tries: how often nothing new had come before.
-        needed: bytes without which the read is not done.
-        block_bytes: what comes next must begin at a multiple of it, so the part of a block is asked for again.
+        result: number of bytes that came, or -errno.
+        got: number of bytes that came before; a multiple of block_bytes.
+        tries: how many requests in a row brought no new bytes.
+        needed: number of bytes that complete the read.
+        block_bytes: the next request must begin at a multiple of it, so a partial block is requested again.
     Returns:
-        (verdict, got, tries) after it.
+        the new (verdict, got, tries).
     """
     if result < 0:
         if (-result == EINTR or -result == EAGAIN) and tries < NUM_TRIES:

@@ -1,8 +1,8 @@
-"""Pages of a file through io_uring, a ring driven by system calls. Same result as `reference.py`, byte for byte.
+"""Read pages of a file by io_uring, a ring driven by system calls. Same result as `reference.py`, byte for byte.
 
-A ring belongs to one job at a time, and a job to one thread at a time. Every slot of the buffer has at most one request under way, and
-there are no more requests under way than entries in the submission queue, so neither queue can overflow. There are more slots than
-requests: the next requests are submitted before the rows of those that are over are copied, so that the device does not wait for that.
+A ring serves one job at a time, and one thread at a time drives a job. Every slot of the buffer has at most one request in flight, and
+there are no more requests in flight than entries in the submission queue, so neither queue can overflow. There are more slots than
+requests: the next requests are submitted before the rows of completed ones are copied, so that the device does not wait for the copies.
 Source: Axboe, "Efficient IO with io_uring", 2019; layout as in linux/io_uring.h.
 """
 
@@ -19,20 +19,20 @@ from penstock.kernels.read_pages.copy import copy_rows
 from penstock.kernels.read_pages.rules import DONE, FAILED, RUNNING, judge
 
 RING, SQ_HEAD, SQ_TAIL, SQ_MASK, CQ_HEAD, CQ_TAIL, CQ_MASK, CQES, WAIT_ARGUMENT, OPCODE, STREAMS = range(11)
-"""Words of `layout`: descriptor of the ring; where in `ring32` heads, tails and masks are, where in `ring64` completions begin; address of
-the argument of waiting; which opcode reads; whether rows are copied past the processor's caches."""
+"""Words of `layout`: descriptor of the ring; indices of heads and tails in `ring32`, and the masks; index in `ring64` where completions
+begin; address of the wait argument; opcode of a read; whether rows are copied past the processor's caches."""
 
 NEXT, NUM_DONE, NUM_FREE, NUM_OUT, READ, NUMBER = range(6)
 """Words of `state`."""
 
 NUM_STATE, NUM_SLOT_ROWS = 6, 5
 FREE, OVER, SLOT_READ, SLOT_GOT, SLOT_TRIES = range(NUM_SLOT_ROWS)
-"""Rows of `slots`. FREE is a stack; OVER lists the slots whose rows are to be copied."""
+"""Rows of `slots`. FREE is a stack of free slots; OVER lists the slots whose rows must be copied."""
 
 _ENTER = 426
 _GETEVENTS, _EXT_ARG, _ARG_BYTES = 1, 8, 24
 _MANY = 1 << 14
-"""Completions after which a call comes back, so that signals are heard."""
+"""Completions after which a call returns, so that Python can handle signals."""
 
 
 @helper
@@ -51,7 +51,7 @@ def _push(layout, ring32, sqes, slot, descriptor, address, start, length):
 
 @helper
 def _fill(layout, ring32, sqes, state, slots, depth, address, slot_bytes, descriptor, starts, lengths):
-    """Ask for the next reads, as many as there may be under way and are slots for."""
+    """Queue the next reads, as many as `depth` and the free slots allow."""
     while state[NUM_FREE] > 0 and state[NUM_OUT] < depth and state[NEXT] < starts.size:
         state[NUM_FREE] -= 1
         state[NUM_OUT] += 1
@@ -63,10 +63,10 @@ def _fill(layout, ring32, sqes, state, slots, depth, address, slot_bytes, descri
 
 @helper
 def _enter(layout, ring32, num_wanted):
-    """Submit what is queued and wait for completions, at most as long as the argument says. Returns 0 or minus an errno."""
+    """Submit the queued requests and wait for completions, at most as long as the wait argument says. Returns 0 or -errno."""
     num_queued = np.int64(np.uint32(ring32[layout[SQ_TAIL]] - load_acquire(ring32, layout[SQ_HEAD])))
     if num_queued == 0 and num_wanted <= np.int64(np.uint32(load_acquire(ring32, layout[CQ_TAIL]) - ring32[layout[CQ_HEAD]])):
-        return 0  # nothing to submit, and what is wanted is there
+        return 0  # nothing to submit, and enough completions have come
     flags = _GETEVENTS | _EXT_ARG if num_wanted else 0
     argument, length = (layout[WAIT_ARGUMENT], _ARG_BYTES) if num_wanted else (0, 0)
     result = syscall(_ENTER, layout[RING], num_queued, num_wanted, flags, argument, length)
@@ -75,7 +75,7 @@ def _enter(layout, ring32, num_wanted):
 
 @kernel
 def begin(layout, ring32, sqes, state, slots, depth, address, slot_bytes, descriptor, starts, lengths):
-    """Submit the first reads of a job; `state` is fresh, all slots are free. What is not taken is submitted later."""
+    """Submit the first reads of a job; `state` is fresh, all slots are free. Requests that the kernel does not take are submitted later."""
     _fill(layout, ring32, sqes, state, slots, depth, address, slot_bytes, descriptor, starts, lengths)
     _enter(layout, ring32, 0)
 
@@ -85,17 +85,18 @@ def read_pages(
     layout, ring32, ring64, sqes, state, slots, buffer, depth, address, slot_bytes, num_wanted,
     descriptor, starts, lengths, firsts, lasts, end, block_bytes, rows, places, row_bytes, data_offset, out,
 ):  # fmt: skip
-    """Go on with a job begun, until it is over or nothing has come for a while; see `reference.read_pages`.
+    """Continue a job until it is done or nothing has come for a while; see `reference.read_pages`.
 
     Args:
         layout, ring32, ring64, sqes: the ring.
-        state, slots: of the job.
-        buffer, address, slot_bytes: where pages go, its address, bytes of a slot.
-        depth: requests under way at once, at most.
-        num_wanted: completions that are waited for at a time.
-        descriptor: of the open file.
+        state, slots: the job's state.
+        buffer, address, slot_bytes: the buffer for pages, its address, bytes of a slot.
+        depth: most requests in flight at once.
+        num_wanted: number of completions to wait for at a time.
+        descriptor: descriptor of the open file.
     Returns:
-        A verdict; with FAILED and ENDED, state[READ] and state[NUMBER] say of which read, and the errno or the bytes that it had.
+        A verdict. With FAILED or ENDED, state[READ] is the read (-1: the ring itself failed), and state[NUMBER] the errno or the number of
+        bytes it got.
     """
     n, num_seen = starts.size, 0
     while state[NUM_DONE] < n:

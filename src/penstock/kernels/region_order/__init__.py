@@ -1,1 +1,1 @@
-"""Ids in the order of the regions of a table that they lie in."""
+"""Order ids by the region of the table that their rows lie in."""

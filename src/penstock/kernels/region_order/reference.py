@@ -1,4 +1,4 @@
-"""Ids in the order of the regions of a table that they lie in: the definition."""
+"""Order ids by the region of the table that their rows lie in: the definition."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 
 
 def order_by_region(ids, shift):
-    """Return int32[n]: places of int64[n] `ids`, those of smaller regions first; the region of an id is `id >> shift`.
+    """Return int32[n]: the places of int64[n] `ids`, lower regions first; the region of an id is `id >> shift`.
 
-    Places of the same region may come in any order: nothing that is read in this order depends on it. Here it is theirs.
+    Other implementations may return places of the same region in any order, since no result depends on it; this one keeps their order.
     """
     return np.argsort(ids >> shift, kind="stable").astype(np.int32)

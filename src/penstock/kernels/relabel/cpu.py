@@ -1,8 +1,9 @@
-"""Compaction, with two kinds of table behind the same functions. Same result as `reference.py`, byte for byte.
+"""Compaction, by a direct table or a hash table. Same result as `reference.py`, byte for byte.
 
-A direct table is int32[num_nodes]. A hash table is uint64[2 * capacity]: key and value side by side (one cache line), open addressing,
-capacity a power of two and at least twice the ids it holds; it wins where a direct table would not stay in cache, and takes keys of 64
-bits. Both are emptied in no time: a value counts only from `base` on, and the next batch moves `base` past all values of this one.
+A direct table is int32[num_nodes]. A hash table is uint64[2 * capacity]: key and value side by side (one cache line), open addressing, with
+a capacity that is a power of two and at least twice the number of ids. It is faster where a direct table does not fit in the processor's
+cache, and takes keys of 64 bits. Emptying either costs nothing: only values >= `base` are valid, and the next batch moves `base` past all
+values of this one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_write, store
 
 AHEAD = 32
-"""How many ids ahead their table entries are prefetched."""
+"""How many ids ahead the table entry of an id is prefetched."""
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _1, _32 = np.uint64(1), np.uint64(32)
@@ -26,7 +27,7 @@ def _hash(key, mask):
 
 @helper
 def _find_slot(table, base, key):
-    """Return where `key` stands, or the free place where it would stand: index of the key; its value follows."""
+    """Return the index of `key` in the table, or of the free entry where it would go; its value is the next element."""
     mask = np.uint64((table.size >> 1) - 1)
     slot = _hash(key, mask)
     while np.int64(load(table, np.int64(slot << _1) + 1)) >= base and load(table, np.int64(slot << _1)) != key:
@@ -36,7 +37,7 @@ def _find_slot(table, base, key):
 
 @kernel
 def add_seeds_direct(ids, table, base, nodes):
-    """Start a batch in a direct table: nodes[:n] = ids. Returns how many ids are repetitions."""
+    """Start a batch in a direct table: nodes[:n] = ids. Returns how many ids repeat an earlier one."""
     repeated = 0
     for i in range(ids.size):
         node = ids[i]
@@ -50,7 +51,7 @@ def add_seeds_direct(ids, table, base, nodes):
 
 @kernel
 def add_seeds_hashed(ids, table, base, nodes):
-    """Start a batch in a hash table: nodes[:n] = ids. Returns how many ids are repetitions."""
+    """Start a batch in a hash table: nodes[:n] = ids. Returns how many ids repeat an earlier one."""
     repeated = 0
     for i in range(ids.size):
         slot = _find_slot(table, base, np.uint64(ids[i]))
@@ -63,12 +64,12 @@ def add_seeds_hashed(ids, table, base, nodes):
     return repeated
 
 
-# The two loops below stay flat: with the body in a helper that returns (position, count) they take 15 ns an id in place of 5.
+# The two loops below stay flat: with the body in a helper that returns (position, count), they take 15 ns an id in place of 5.
 
 
 @kernel
 def relabel_direct(ids, count, table, base, num_nodes, nodes, positions):
-    """Map ids[:count] to positions; append new ids at nodes[num_nodes:]. Returns the number of nodes known now."""
+    """Map ids[:count] to positions; append new ids at nodes[num_nodes:]. Returns the new number of nodes."""
     for j in range(count):
         if j + AHEAD < count:
             prefetch_write(table, load(ids, j + AHEAD))
@@ -85,7 +86,7 @@ def relabel_direct(ids, count, table, base, num_nodes, nodes, positions):
 
 @kernel
 def relabel_hashed(ids, count, table, base, num_nodes, nodes, positions):
-    """Map ids[:count] to positions; append new ids at nodes[num_nodes:]. Returns the number of nodes known now."""
+    """Map ids[:count] to positions; append new ids at nodes[num_nodes:]. Returns the new number of nodes."""
     mask = np.uint64((table.size >> 1) - 1)
     for j in range(count):
         if j + AHEAD < count:
@@ -105,7 +106,7 @@ def relabel_hashed(ids, count, table, base, num_nodes, nodes, positions):
 
 @kernel
 def lookup_direct(ids, count, table, base, positions):
-    """Write the positions of ids[:count], -1 for those not in the batch."""
+    """Write the position of each of ids[:count], -1 if it is not in the batch."""
     for j in range(count):
         if j + AHEAD < count:
             prefetch_write(table, load(ids, j + AHEAD))
@@ -114,7 +115,7 @@ def lookup_direct(ids, count, table, base, positions):
 
 @kernel
 def lookup_hashed(ids, count, table, base, positions):
-    """Write the positions of ids[:count], -1 for those not in the batch."""
+    """Write the position of each of ids[:count], -1 if it is not in the batch."""
     for j in range(count):
         slot = _find_slot(table, base, np.uint64(load(ids, j)))
         store(positions, j, max(np.int64(load(table, slot + 1)) - base, -1))

@@ -1,13 +1,14 @@
 """Compaction on a device, in first-seen order and without locks. Same result as `reference.py`, byte for byte.
 
-In: ids, and a table of int32[num_nodes]. Out: their positions, and the new ids appended. Invariant: the result does not depend on the order
-in which lanes run: every id gets the smallest of the numbers that its occurrences claim, which is where it was first seen.
+In: ids, and a table of int32[num_nodes]. Out: the positions of the ids; new ids are appended to the list. Invariant: the result does not
+depend on the order in which lanes run. Every occurrence of an id claims a number in the table, the smallest claim stays, and it belongs to
+the first occurrence.
 
-A batch owns a span of numbers below those of all batches before, so that nothing has to be emptied: known nodes have `base` and their
-position, claims begin behind them, and what is left of an earlier batch is larger than any of them.
+The table is never emptied: each batch uses a range of numbers below those of all earlier batches. The number of a known node is `base` plus
+its position; claims begin after the known nodes; every number that an earlier batch left is larger.
 
-Where each node is of a tree, and the same node in another tree is another one, ids are first given a slot for each pair, in a table by open
-addressing, and numbers belong to slots. Which slot a pair gets depends on who comes first; what becomes of its number does not.
+With trees (disjoint sampling), the same node in two trees is two nodes. Then a hash table with open addressing first gives each pair (tree,
+node) a slot, and the numbers belong to slots. The slot of a pair depends on the order in which lanes run; its position does not.
 """
 
 from __future__ import annotations
@@ -25,31 +26,31 @@ from penstock.kernels._triton import cdiv, launch
 BLOCK = 1024
 """Elements per program."""
 FEW_BLOCK, FEW = 256, 1 << 20
-"""The same of so many elements: few programs, that wait for single numbers, leave a device idle."""
+"""Elements per program for up to FEW elements in all: these programs wait for single reads, so too few of them leave a device idle."""
 
 _SLICES = (
     "ids", "span", "count", "base", "known", "first", "ranks", "before", "arrived", "nodes", "positions", "slots", "columns", "trees_known",
     "trees",
 )  # fmt: skip
-"""Arguments that begin anywhere in a larger tensor: another alignment is not to be another kernel, compiled in the middle of a run."""
+"""Arguments that may begin anywhere in a larger tensor: a new alignment must not compile a new kernel in the middle of a run."""
 
 EMPTY = (1 << 31) - 1
-"""What a table is filled with; larger than any claim."""
+"""The value of a table entry that was never set; larger than any claim."""
 
 FREE = -1
-"""What a table of pairs is filled with."""
+"""The key of a free slot in a table of pairs."""
 _FREE: tl.constexpr = tl.constexpr(FREE)
-_NEVER: tl.constexpr = tl.constexpr(-2)  # no pair, nor what is free: writing it in its own place changes nothing
+_NEVER: tl.constexpr = tl.constexpr(-2)  # neither a pair nor FREE: in lanes that do not insert, the compare-and-swap changes nothing
 _SPREAD: tl.constexpr = tl.constexpr(0x1E3779B97F4A7C15)
 
 
 class Scratch(NamedTuple):
-    """Memory to map m ids with.
+    """Memory for mapping m ids.
 
     Attributes:
-        first: int32[m], what the table says of each id.
-        ranks: int32[m], new ids up to each one, of its block.
-        blocks: nodes known before each block. Afterwards before[0] is `known[0]` as it was.
+        first: int32[m], the number that the table has for each id.
+        ranks: int32[m], how many ids of the block, up to and including this one, are new.
+        blocks: nodes known before each block; before[0] keeps the old `known[0]`.
     """
 
     first: torch.Tensor
@@ -58,14 +59,15 @@ class Scratch(NamedTuple):
 
 
 class Trees(NamedTuple):
-    """What ids that are of a tree each are mapped with.
+    """The arguments for disjoint sampling, where each id belongs to a tree.
 
     Attributes:
-        keys: int64[a power of two from `FEWEST_KEYS` on], pairs of a tree and a node, at most half as many as that; see `forget`.
-        num_nodes: nodes of their type in the graph.
+        keys: int64[size], a hash table of pairs (tree, node); size is a power of two, at least `FEWEST_KEYS` and at least twice the number
+            of pairs. Emptied by `forget`.
+        num_nodes: number of nodes of this type in the graph.
         slots: int64[m], scratch: where in `keys` the pair of each id is.
-        known: int64, columns: int64[m]: ids[j] is of the tree known[columns[j]]; columns None: known[j].
-        mine: int64[as `nodes`], the tree of each of these; may be `known`.
+        known: int64, columns: int64[m] or None: the tree of ids[j] is known[columns[j]]; without columns, known[j].
+        mine: int64, as long as `nodes`: the tree of each node; may be `known`.
     """
 
     keys: torch.Tensor
@@ -77,7 +79,7 @@ class Trees(NamedTuple):
 
 
 FEWEST_KEYS = 1024
-"""That a table of pairs has."""
+"""Smallest size of a table of pairs."""
 
 
 def forget(keys):
@@ -86,26 +88,26 @@ def forget(keys):
 
 
 def make_scratch(m: int, arrived: torch.Tensor) -> Scratch:
-    """Take memory to map m ids with. `arrived`: of `Blocks`."""
+    """Allocate memory for mapping m ids. `arrived`: see `Blocks`."""
     first, ranks = torch.empty((2, m), dtype=torch.int32, device=arrived.device)
     return Scratch(first, ranks, make_blocks(m, block_of(m), arrived))
 
 
 def block_of(m: int) -> int:
-    """Elements per program, of m in all."""
+    """Elements per program, for m elements in all."""
     return min(BLOCK, FEW_BLOCK) if m <= FEW else BLOCK
 
 
 def add_seeds(ids, count, table, base, nodes, trees=None):
-    """Start a batch: nodes[:n] = ids[:n], and the table has the first position of each.
+    """Start a batch: nodes[:n] = ids[:n]; the table gets the first position of each id.
 
     Args:
-        ids: int64[>= n], each in [0, table.numel()), or a node where there are trees; may be `nodes`.
-        count: int64[>= 1], the first is n. The host need not know it.
-        table: int32[num_nodes], or int32[keys.numel()] where there are trees; values at least base + n or of earlier batches.
-        base: int64[>= 1], the first is the first number of the batch's span. The host need not know it.
+        ids: int64[>= n], each in [0, table.numel()), or with trees in [0, trees.num_nodes); may be `nodes`.
+        count: int64[>= 1]; count[0] is n. The host need not know it.
+        table: int32[num_nodes], or int32[keys.numel()] with trees; all values are at least base[0] + n.
+        base: int64[>= 1]; base[0] is the first number of the batch's range. The host need not know it.
         nodes: int64[>= n].
-        trees: without columns.
+        trees: without columns; None: not disjoint.
     """
     m = ids.numel()
     block, slots = block_of(m), _find_slots(ids, count, trees)
@@ -115,17 +117,17 @@ def add_seeds(ids, count, table, base, nodes, trees=None):
 
 
 def relabel(ids, span, table, base, known, nodes, positions, scratch, *, is_last=False, trees=None):
-    """Map ids to positions; append new ids at nodes[known[0]:], and add their number to all of `known`.
+    """Map ids to positions; append new ids at nodes[known[0]:], and add their number to every element of `known`.
 
     Args:
-        ids: int32 or int64[m]; what is no node of the table is left out, and its position undefined.
-        span: int64[2], of ids only so many are there: span[1] - span[0], at most m. The host need not know it.
+        ids: int32 or int64[m]. An id that is out of range is skipped; its position is undefined.
+        span: int64[2]; only the first span[1] - span[0] ids, at most m, are valid. The host need not know it.
         table: int32[table size]. base: as in `add_seeds`, at most EMPTY - known[0] - m.
-        known: int64[>= 1], all the same: how many nodes of the batch are known. The host need not know it.
-        nodes: int64[>= known[0] + new ones]. positions: int64[m].
+        known: int64[>= 1], all elements equal: the number of nodes in the batch so far. The host need not know it.
+        nodes: int64[>= known[0] + number of new ids]. positions: int64[m].
         scratch: from `make_scratch`, for m ids.
-        is_last: of the batch, for these nodes: the table need not say where the new ones are.
-        trees: with columns; those of new ids are appended to `trees.mine`.
+        is_last: no later call of this batch uses the table, so new ids need not be entered in it.
+        trees: with columns; the trees of new ids are appended to `trees.mine`.
     """
     m, device = ids.numel(), ids.device
     if m == 0:
@@ -140,7 +142,7 @@ def relabel(ids, span, table, base, known, nodes, positions, scratch, *, is_last
 
 
 def _find_slots(ids, ends, trees):
-    """Where in the table each id is. `ends`: how many ids there are; where there are columns, a span of them."""
+    """Where in the table each id is. `ends`: the number of ids; with columns, a span."""
     if trees is None:
         return ids
     keys, num_nodes, slots, known, columns, _ = trees
@@ -159,7 +161,7 @@ def _forget(keys, BLOCK: tl.constexpr):
 
 @triton.jit(do_not_specialize=("m", "mask", "num_nodes"), do_not_specialize_on_alignment=_SLICES)
 def _find_slot(ids, m, span, keys, mask, num_nodes, trees_known, columns, slots, HAS_COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
-    """Where each pair of a tree and a node is, or is put; -1 for what is no node."""
+    """Find or insert each pair (tree, node), and write its slot; -1 for an id that is out of range."""
     number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     count = tl.load(span)
     if HAS_COLUMNS:
@@ -185,7 +187,7 @@ def _find_slot(ids, m, span, keys, mask, num_nodes, trees_known, columns, slots,
 
 @triton.jit(do_not_specialize=("m",), do_not_specialize_on_alignment=_SLICES)
 def _add_seeds(ids, slots, m, count, table, base, nodes, trees_known, trees, HAS_TREES: tl.constexpr, BLOCK: tl.constexpr):
-    """Seeds are nodes; each claims its own number."""
+    """Copy the seeds to `nodes`; each claims its own number in the table."""
     number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = (number < m) & (number < tl.load(count))
     tl.store(nodes + number, tl.load(ids + number, mask=inside, other=0), mask=inside)
@@ -197,7 +199,8 @@ def _add_seeds(ids, slots, m, count, table, base, nodes, trees_known, trees, HAS
 
 @triton.jit(do_not_specialize=("table_size",), do_not_specialize_on_alignment=_SLICES)
 def _claim(ids, span, table, table_size, base, known, BLOCK: tl.constexpr):
-    """Each occurrence claims its id; the smallest number stays. Seeing a smaller one, none is made: that spares hubs most of theirs."""
+    """Each occurrence claims its id; the smallest number stays. Where the table has a smaller one, no claim is made: this spares most
+    claims for hubs."""
     number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = number < tl.load(span + 1) - tl.load(span)
     node = tl.load(ids + number, mask=inside, other=0).to(tl.int64)
@@ -209,13 +212,13 @@ def _claim(ids, span, table, table_size, base, known, BLOCK: tl.constexpr):
 
 @triton.jit(do_not_specialize=("table_size", "num_known"), do_not_specialize_on_alignment=_SLICES)
 def _find_first(ids, span, table, table_size, base, known, num_known, first, ranks, before, arrived, BLOCK: tl.constexpr):
-    """What the table says of each id, and how many up to it, in this block, are new and first seen; how many before each block."""
+    """Write the table's number for each id, and running counts of first occurrences of new ids, within blocks and over blocks."""
     block = tl.program_id(0)
     number = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = number < tl.load(span + 1) - tl.load(span)
     node = tl.load(ids + number, mask=inside, other=0).to(tl.int64)
     is_node = inside & (node >= 0) & (node < table_size)
-    value = tl.load(table + node, mask=is_node, other=-1)  # less than any number: what is no node is not new
+    value = tl.load(table + node, mask=is_node, other=-1)  # less than any number: an id that is out of range is not new
     tl.store(first + number, value, mask=inside)
     is_first = (is_node & (value == tl.load(base) + tl.load(known) + number)).to(tl.int32)
     tl.store(ranks + number, tl.cumsum(is_first, axis=0), mask=inside)
@@ -227,7 +230,7 @@ def _place(
     ids, slots, span, table, base, first, ranks, before, nodes, positions, trees_known, columns, trees, IS_LAST: tl.constexpr,
     HAS_TREES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Give new ids their positions in the order of the first claims; tell every occurrence the position of its id."""
+    """Give new ids positions in the order of their first occurrences, and write for every occurrence the position of its id."""
     number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = number < tl.load(span + 1) - tl.load(span)
     begin, num_nodes = tl.load(base), tl.load(before)

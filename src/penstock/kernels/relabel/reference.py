@@ -1,7 +1,7 @@
 """Compaction: global ids -> positions in the batch's list of nodes, in first-seen order. The definition.
 
-In: ids, and a table of the ids seen before. Out: their positions, and the new ids appended. Invariant: the list holds every new id
-once, in the order in which it was first seen; seeds come first and keep their repetitions.
+In: ids, and a table of the ids seen before. Out: the positions of the ids; new ids are appended to the list. Invariant: seeds come first
+and keep their repetitions; after them, the list holds each other id once, in first-seen order.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ def add_seeds(ids, table, nodes):
     """Start a batch.
 
     Args:
-        ids: int64[n], may repeat; every one is appended to `nodes`, the table keeps its first position.
+        ids: int64[n], the seeds, may repeat. Each is appended to `nodes`; the table keeps the first position of each.
         table: dict id -> position, empty.
         nodes: list, empty.
     Returns:
-        int64[n]: how often the same id came before in `ids`.
+        int64[n]: how often the same id occurs earlier in `ids`.
     """
     times = {}
     copies = []
@@ -30,11 +30,11 @@ def add_seeds(ids, table, nodes):
 
 
 def relabel(ids, table, nodes):
-    """Map ids to positions in `nodes`; append those not seen before.
+    """Map ids to positions in `nodes`; append ids not seen before.
 
     Args:
         ids: int64[m].
-        table: dict id -> position. nodes: list of ids. Both updated.
+        table: dict id -> position. nodes: list of ids. Both are updated.
     Returns:
         int64[m]: positions.
     """
@@ -48,5 +48,5 @@ def relabel(ids, table, nodes):
 
 
 def lookup(ids, table):
-    """Return int64[m]: positions of ids, -1 for those not in the batch."""
+    """Return int64[m]: the position of each id, -1 if it is not in the batch."""
     return np.array([table.get(node, -1) for node in map(int, ids)], dtype=np.int64)

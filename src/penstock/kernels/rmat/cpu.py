@@ -1,7 +1,7 @@
 """Ends of R-MAT edges. Same result as `reference.py`, byte for byte.
 
-Two passes: the words of all edges' first attempts by vector code (`random_words`), then the descents; further attempts draw for
-themselves.
+Two passes: `random_words`, which is vectorised, draws the words of all edges' first attempts; then come the descents. Later attempts draw
+their own words.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _descend(word, table, source, destination):
 
 @helper
 def _draw_again(index, block, key, stream, table, num_groups):
-    """Draw the ends from blocks `block`, `block` + 1, ... of the index."""
+    """Draw the ends of an edge from blocks `block`, `block` + 1, ... of its index."""
     low = np.uint64(0xFFFFFFFF)
     source = destination = np.uint64(0)
     for group in range(0, num_groups, 4):
@@ -40,7 +40,7 @@ def rmat_edges(words, first, key, stream, table, num_levels, num_nodes, sources,
     """Write the ends of edges `first`, `first` + 1, ...; see `reference.rmat_edge`.
 
     Args:
-        words: uint64[num_groups * n]: word g of the edges' first attempts at g * n.
+        words: uint64[num_groups * n]: word g of the first attempt of edge i at g * n + i.
         sources, destinations: int64[n].
     """
     n = sources.size

@@ -1,8 +1,8 @@
 """Ends of R-MAT edges from random words: the definition.
 
-An edge descends through the adjacency matrix, at every level into one of its quadrants: a (low source, low destination), b (low, high),
-c (high, low), d (high, high). Four levels at a time are one draw from their 256 outcomes by Walker's alias method: 8 bits choose a
-cell, 24 bits between its two outcomes. One word does four levels, where the plain way takes four.
+An edge descends through the adjacency matrix, at every level into one of the quadrants a (low source, low destination), b (low, high),
+c (high, low), d (high, high). Four levels are one draw among their 256 outcomes by Walker's alias method: 8 bits choose a cell, 24 bits
+choose between its two outcomes. So four levels take one word; the plain method takes four.
 Source: Chakrabarti, Zhan, Faloutsos: R-MAT (SDM 2004); several levels per draw: Hübschle-Schneider and Sanders (2020); Walker 1977.
 """
 
@@ -22,11 +22,10 @@ def alias_table(probabilities):
     """Prepare draws from the outcomes of four levels.
 
     Args:
-        probabilities: of the quadrants a, b, c, d; sum 1.
+        probabilities: of the quadrants a, b, c, d, with sum 1.
     Returns:
-        uint64[256]: for each cell, the share of its 2**24 parts that goes to the cell's own outcome, times 2**16, plus the outcome that
-        the other parts go to times 2**8, plus the cell's own outcome. An outcome is the four bits of the source times 16 plus the
-        four bits of the destination.
+        uint64[256]: per cell, parts << 16 | other << 8 | own: of the cell's 2**24 parts, `parts` go to its own outcome and the rest to the
+        outcome `other`. An outcome is four bits of the source << 4 | four bits of the destination.
     """
     weights = np.ones(1)
     for _ in range(LEVELS):
@@ -53,7 +52,7 @@ def draw_ends(words, table, num_levels):
     Args:
         words: ceil(num_levels / 4) words below 2**32.
         table: from `alias_table`.
-        num_levels: levels.
+        num_levels: number of levels.
     Returns:
         (source, destination), both below 2**num_levels.
     """
@@ -67,7 +66,7 @@ def draw_ends(words, table, num_levels):
 
 
 def rmat_edge(index, key, stream, table, num_levels, num_nodes):
-    """Draw edge number `index`: blocks 0, 1, ... of the index until both ends are below `num_nodes`."""
+    """Draw edge number `index` from blocks 0, 1, ... of the index, until both ends are below `num_nodes`."""
     num_blocks = -(-num_levels // (4 * LEVELS))
     first = 0
     while True:

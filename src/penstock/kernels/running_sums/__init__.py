@@ -1,1 +1,1 @@
-"""Weights of edges as integers, summed up within each neighbour list."""
+"""Weights of edges as integers, as running sums within each neighbour list."""

@@ -1,4 +1,4 @@
-"""Weights of edges as integers, summed up within each neighbour list, some lists at a time. Same result as `reference.py`."""
+"""Weights of edges as integers, as running sums within each neighbour list, some lists at a time. Same result as `reference.py`."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def _scale(degree):
 
 @kernel
 def running_sums(indptr, first, last, base, weights, sums):
-    """Sum up the lists of the nodes first to last - 1.
+    """Write the running sums of the lists of nodes [first, last).
 
     Args:
-        base: the position that weights[0] and sums[0] stand for.
+        base: the position in the graph of weights[0] and sums[0].
         weights: float64[n], sums: int64[n], of these lists.
     Returns:
-        (-1, -1); (position, -1) of a weight that is negative, infinite or no number; (-1, node) whose list lies outside the arrays.
+        (-1, -1); or (position, -1) of a weight that is negative, infinite or NaN; or (-1, node) if the node's list lies outside the arrays.
     """
     for node in range(first, last):
         start, end = load(indptr, node) - base, load(indptr, node + 1) - base
@@ -55,7 +55,7 @@ def running_sums(indptr, first, last, base, weights, sums):
 
 @kernel
 def count_drawable(indptr, sums, drawable):
-    """Count the edges of each list that have a weight, to `drawable`: int[num_dst]; of one that lies outside the edges there are none."""
+    """Write to `drawable`, int[num_dst], how many edges of each list have a positive weight; 0 if the list lies outside the edges."""
     for node in range(indptr.size - 1):
         count, before = 0, np.int64(0)
         start, end = load(indptr, node), load(indptr, node + 1)
@@ -69,7 +69,7 @@ def count_drawable(indptr, sums, drawable):
 
 @kernel
 def guide(indptr, sums, guide):
-    """Note where the bands of the long lists begin in `guide`, which is 0."""
+    """Write where the bands of long lists begin to `guide`, which is 0 before; see `reference.guide`."""
     for node in range(indptr.size - 1):
         start, degree = load(indptr, node), load(indptr, node + 1) - load(indptr, node)
         if degree <= SHORT:

@@ -1,8 +1,9 @@
-"""Weights of edges as integers, summed up within each neighbour list: the definition.
+"""Weights of edges as integers, as running sums within each neighbour list: the definition.
 
-In: weights, one per edge. Out: running sums, in which a binary search finds an edge with the probability of its weight. Invariants: the
-integers of one list depend on nothing but that list; 0 stays 0 and is never drawn, a positive weight never becomes 0; a list adds up to
-at most 2**62. An integer differs from the exact quotient by at most 1/2: by 2**(bits(degree) - 63) of the list's largest weight.
+In: weights, one per edge. Out: running sums, in which a binary search finds an edge with probability proportional to its weight.
+Invariants: the integers of a list depend only on that list; weight 0 stays 0 and is never drawn; a positive weight never becomes 0; the sum
+of a list is at most 2**62. An integer differs from the exact quotient by at most 1/2, that is, by 2**(bits(degree) - 63) of the list's
+largest weight.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from itertools import pairwise
 import numpy as np
 
 SHORT = 16
-"""Lists of up to so many edges have no guide: they are looked through whole."""
+"""Lists of up to SHORT edges have no guide: a search goes through the whole list."""
 
 STEP_BITS = 3
-"""A guide has an entry for every two to this power edges of a list."""
+"""A guide has one entry per 2**STEP_BITS edges of a list."""
 
 TOTAL_BITS = 62
-"""A list adds up to at most two to this power: what `penstock.rng.below_sum` draws below."""
+"""The sum of a list is at most 2**TOTAL_BITS, the limit of `penstock.rng.below_sum`."""
 
 
 def as_integers(weights):
-    """Return the integers of one list: weights over the largest, times the power of two that keeps the sum of so many in bounds.
+    """Return the integers of one list: weights divided by the largest, times the power of two that keeps their sum within the limit.
 
-    Division and product of doubles are exactly rounded: the same integers on every machine.
+    Division and product of doubles are exactly rounded, so the integers are the same on every machine.
     """
     largest = max(weights, default=0.0)
     if largest == 0.0:
@@ -35,14 +36,14 @@ def as_integers(weights):
 
 
 def running_sums(indptr, weights):
-    """Sum up the weights of every list.
+    """Compute the running sums of every list.
 
     Args:
         indptr: int64[num_dst + 1].
         weights: float64[num_edges], in CSC order.
     Returns:
-        int64[num_edges]: at each position the sum of its list up to and including it; or the position of the first weight that is
-        negative, infinite or no number.
+        int64[num_edges]: at each position, the sum of its list up to and including this edge; or, instead, the position of the first weight
+        that is negative, infinite or NaN.
     """
     bad = np.flatnonzero(~((weights >= 0) & (weights < np.inf)))
     if bad.size:
@@ -54,24 +55,25 @@ def running_sums(indptr, weights):
 
 
 def count_drawable(indptr, sums):
-    """Return int64[num_dst]: how many edges of each list have a weight."""
+    """Return int64[num_dst]: how many edges of each list have a positive weight."""
     return np.array([np.count_nonzero(np.diff(sums[start:end], prepend=0)) for start, end in pairwise(indptr)], dtype=np.int64)
 
 
 def band(number, total, num_bands):
-    """Band of a number in [0, total]: never falling, which is all that counts."""
+    """The band of a number in [0, total]; nondecreasing in the number, and nothing else matters."""
     return min(int(float(number) * (float(num_bands) / float(total))), num_bands - 1)
 
 
 def guide(indptr, sums):
-    """Note where the bands of the long lists begin, so that a search has some edges to look through and not the whole list.
+    """Compute where the bands of long lists begin, so that a search covers some edges instead of the whole list.
 
-    A number belongs to a band of the list's sum; the first position above it lies between the first position of its band and that of the
-    next, for `band` does not fall. Bands are equally likely, and so have 2 ** STEP_BITS edges on average, however skewed the weights.
+    A drawn number belongs to a band of the list's sum. Because `band` is nondecreasing, the first position whose running sum exceeds the
+    number lies between the first slot of its band and that of the next band. Bands are equally likely, and there are degree >> STEP_BITS
+    of them; so a search covers 2 ** STEP_BITS edges on average, however skewed the weights are.
 
     Returns:
-        uint32[num_edges // 8 + 1]: for a list from position p on with more than SHORT edges, at p // 8 + k the first slot of band k or a
-        later one; 0 where there is none.
+        uint32[num_edges // 8 + 1]: for a list of more than SHORT edges that begins at position p, element p // 8 + k is the first slot of
+        band k or a later band, or the last slot if there is none; 0 elsewhere.
     """
     guide = np.zeros((len(sums) >> STEP_BITS) + 1, dtype=np.uint32)
     for start, end in pairwise(map(int, indptr)):

@@ -1,1 +1,1 @@
-"""One hop of layer-wise sampling over one edge type: so many nodes for all lists together."""
+"""One hop of layer-wise sampling over one edge type: a number of new nodes for all lists together."""

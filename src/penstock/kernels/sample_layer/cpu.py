@@ -1,8 +1,8 @@
 """One hop of layer-wise sampling over one edge type, in passes over arrays. Same result as `reference.py`, byte for byte.
 
-Before, whole lists were read and compacted: each edge has the position of its source among the nodes of the batch and, behind these, the
-candidates. So a candidate is a small number, and what is known of it stands in an array. Then: the smallest number of each candidate's
-edges; which candidates are taken, and how many edges; these edges.
+The caller has read whole lists and relabelled them: each edge has the position of its source among the nodes of the batch, followed by the
+candidates. So a candidate is a small integer, and arrays hold its data. The passes: find the smallest number of each candidate's edges;
+choose candidates; count the edges to keep; write these edges.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from penstock.kernels._memory import load, store
 from penstock.kernels._random import philox, sample_counter
 
 VECTOR = 8
-"""Blocks of numbers are computed so many at a time: what is left over would take as long, one by one."""
+"""Blocks of numbers are computed in groups of this size, because a scalar remainder takes as long as a group."""
 
 _32 = np.uint64(32)
 _LARGEST = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 def scratch_size(longest):
-    """Elements of the numbers of a list of up to `longest` edges."""
+    """Elements of `numbers` for lists of up to `longest` edges."""
     return (longest + 2 * VECTOR - 1) // (2 * VECTOR) * (2 * VECTOR)
 
 
@@ -39,8 +39,8 @@ def find_first(indptr, nodes, sources, num_known, key, batch, hop, edge_type, nu
     """Find the smallest number of the edges of each candidate.
 
     Args:
-        indptr: int64[num_dst + 1]. nodes: int64[n]; their lists lie one after the other in `sources`.
-        sources: int64[m]: of each edge the position of its source; from `num_known` on it is a candidate.
+        indptr: int64[num_dst + 1]. nodes: int64[n]; their lists follow each other in `sources`.
+        sources: int64[m]: position of each edge's source; from `num_known` on, it is a candidate.
         numbers: scratch, uint64[scratch_size(longest list)].
         first: uint64[candidates], the result.
     """
@@ -60,12 +60,12 @@ def find_first(indptr, nodes, sources, num_known, key, batch, hop, edge_type, nu
 
 @kernel
 def choose(first, bound, fanout, num_known, ids, places):
-    """Take `fanout` candidates, those whose numbers are below `bound` and the first ones where they are equal to it.
+    """Take `fanout` candidates: those whose numbers are below `bound`, and the first of those whose numbers equal it.
 
     Args:
-        first: uint64[candidates]; bound: the `fanout`-th smallest of them.
-        ids: int64[num_known + candidates]: from `num_known` on the candidates; those that are taken move to the front.
-        places: int64[candidates], the result: positions in the batch, or -1.
+        first: uint64[candidates], their numbers. bound: the `fanout`-th smallest of them.
+        ids: int64[num_known + candidates]: from `num_known` on, the candidates; the taken ones move to the front of these.
+        places: int64[candidates], the result: position in the batch, -1 if not taken.
     """
     num_equal = np.int64(fanout)
     for candidate in range(first.size):
@@ -82,7 +82,7 @@ def choose(first, bound, fanout, num_known, ids, places):
 
 @kernel
 def keep(sources, num_known, places):
-    """Give edges the positions of their sources in the batch, -1 for those that are not taken. Returns how many are."""
+    """Replace `sources` by positions in the batch, -1 if the source is not taken. Returns the number of edges kept."""
     count = 0
     for j in range(sources.size):
         source = load(sources, j)
@@ -95,12 +95,12 @@ def keep(sources, num_known, places):
 
 @kernel
 def take(indptr, nodes, sources, row_ptr, rows, positions):
-    """Write the edges that are taken.
+    """Write the kept edges.
 
     Args:
         sources: int64[m], from `keep`.
-        row_ptr: int64[n + 1]; row_ptr[0] is the number of edges taken before and is added to the rest.
-        rows, positions: int64[edges], the results: sources in the batch; places of the edges in the adjacency.
+        row_ptr: int64[n + 1]; row_ptr[0] is the number of edges sampled before, and the offsets written continue from it.
+        rows, positions: int64[number of kept edges], the results: position of the source in the batch; position of the edge.
     """
     at, taken, before = 0, 0, load(row_ptr, 0)
     for i in range(nodes.size):

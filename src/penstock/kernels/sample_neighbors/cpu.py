@@ -1,8 +1,8 @@
 """One hop of neighbour sampling over one edge type, in passes over arrays. Same result as `reference.py`, byte for byte.
 
-Passes in place of one fused loop let the processor keep many reads in flight (1.55-1.84x) and prefetch what comes next (1.2-1.6x):
-first positions are drawn, then neighbours are read. Within the first pass, nodes go in tiles: the random words of a tile are computed
-by a loop that LLVM turns into vector code, 4 ns a block in place of 12 (the pass takes 12 ns an edge in place of 16 at fanout 5).
+The first pass draws positions, the second reads neighbours. Unlike one fused loop, two passes let the processor keep many reads in flight
+(1.55-1.84x) and prefetch the next ones (1.2-1.6x). The first pass works on tiles of nodes: LLVM vectorises the loop that computes the
+random words of a tile, 4 ns a block in place of 12 (at fanout 5 the pass takes 12 ns an edge in place of 16).
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from penstock.kernels._memory import load, prefetch_read, store
 from penstock.kernels._random import COUNTER_ROWS, below_narrow, below_wide, copy_of, draw_block, keep_counter, philox, sample_counter
 
 AHEAD = 16
-"""How many nodes ahead their offsets are prefetched."""
+"""How many nodes ahead the offsets of a node's list are prefetched."""
 
 TILE = 128
 """Nodes whose random words are computed together."""
 
 TILE_FANOUT = 64
-"""Up to this fanout words come from the tile and repetitions are found by a scan; above it, node by node and by a bitmap."""
+"""Up to this fanout, a tile's words are computed together and a scan finds repeated draws; above it, each node computes its own words and a
+bitmap finds them."""
 
 SCRATCH_OFFSETS = 2 * TILE
-"""Elements of the int64 scratch: starts and degrees of a tile."""
+"""Elements of the int64 scratch: the list starts and degrees of a tile."""
 
 SCRATCH_WORDS = (COUNTER_ROWS + TILE_FANOUT) * TILE
-"""Elements of the uint32 scratch: words of a tile, see `kernels._random`; then the random words, draw by draw."""
+"""Elements of the uint32 scratch: the counters of a tile (see `kernels._random`), then its random words, draw by draw."""
 
 
 @helper
 def num_taken(degree, fanout, replace):
-    """How many of a list are taken."""
+    """How many edges are sampled from a list of length `degree`."""
     if fanout < 0 or (not replace and degree <= fanout):
         return degree
     return np.int64(fanout) if degree > 0 else np.int64(0)
@@ -41,7 +42,8 @@ def num_taken(degree, fanout, replace):
 
 @kernel
 def count_neighbors(indptr, num_edges, nodes, fanout, replace):
-    """Return (edges that sampling `nodes` will take, longest of their lists); (-1, i) where the list of nodes[i] lies outside the edges."""
+    """Return (number of edges that `nodes` will sample, length of their longest list), or (-1, i) if the list of nodes[i] lies outside
+    [0, num_edges]."""
     total, longest = 0, 0
     for i in range(nodes.size):
         if i + AHEAD < nodes.size:
@@ -58,7 +60,8 @@ def count_neighbors(indptr, num_edges, nodes, fanout, replace):
 
 @helper
 def _read_tile(indptr, windows, nodes, first, last, fanout, replace, hop, edge_type, copies, offsets, words):
-    """Read starts and degrees of nodes[first:last], and collect the counters of those that draw from the tile's words."""
+    """Read list starts and degrees of nodes[first:last], and collect the counters of the nodes that draw from the tile's words. Returns
+    how many such nodes there are."""
     count = 0
     for i in range(first, last):
         node = load(nodes, i)
@@ -83,7 +86,7 @@ def _draws_from_tile(degree, fanout, replace):
 
 @helper
 def _fill_words(words, count, fanout, batch, key):
-    """Compute the words of all draws of the `count` collected nodes: draw i of node j at words[(COUNTER_ROWS + i) * TILE + j]."""
+    """Compute one word per draw of the `count` collected nodes: that of draw i of node j at words[(COUNTER_ROWS + i) * TILE + j]."""
     key_0, key_1, batch = key[0], key[1], np.uint64(batch)
     for block in range((fanout + 3) >> 2):
         at = (COUNTER_ROWS + 4 * block) * TILE
@@ -97,7 +100,7 @@ def _fill_words(words, count, fanout, batch, key):
 
 @helper
 def _settle(position, last, positions, first, count):
-    """Floyd's rule: a position drawn before gives way to the last one of this draw's range. The scan has no early end: it vectorises."""
+    """Floyd's rule: if `position` was drawn before, take the last position of this draw's range. No early exit, so the scan vectorises."""
     hits = 0
     for j in range(count):
         hits += load(positions, first + j) == position
@@ -127,7 +130,7 @@ def _draw_from_tile(words, column, start, degree, fanout, replace, positions, fi
 
 @helper
 def _draw_alone(start, degree, fanout, replace, counter, key, bitmap, positions, first):
-    """Draw for one node: long lists, which take 64 bits a draw, and large fanouts."""
+    """Draw for one node that has a long list (64 bits a draw) or a large fanout."""
     per_block = 2 if degree >= rng.WIDE_BOUND else 4
     w0, w1, w2, w3 = counter
     for i in range(fanout):
@@ -154,7 +157,7 @@ def _draw_alone(start, degree, fanout, replace, counter, key, bitmap, positions,
 
 @helper
 def read_neighbors(indices, num_src, positions, count, neighbors):
-    """Second pass: positions -> neighbour ids. Returns whether all lie in [0, num_src)."""
+    """Second pass: positions -> neighbour ids. Returns whether all ids lie in [0, num_src)."""
     largest = np.uint64(0)
     for j in range(count):
         neighbor = load(indices, load(positions, j))
@@ -187,17 +190,17 @@ def sample_neighbors(
     """Sample in-neighbours of `nodes`; see `reference.sample_neighbors`.
 
     Args:
-        indices: None where neighbours are read from elsewhere: positions are drawn only.
-        num_src: number of source nodes, for the check.
+        indices: None if the caller reads the neighbours elsewhere; then only positions are drawn.
+        num_src: number of source nodes; neighbour ids are checked against it.
         offsets, words: scratch, int64[SCRATCH_OFFSETS] and uint32[SCRATCH_WORDS].
-        bitmap: uint64[ceil(longest / 64)], zero, and zero again afterwards; empty unless without replacement and fanout > TILE_FANOUT.
-        row_ptr: int64[n + 1]; row_ptr[0] is the number of edges taken before and is added to the rest.
-        positions: int64[>= m], neighbors: indices.dtype[>= m]; m from `count_neighbors` or any bound on it.
-        windows: int64[>= 2 * n]: where the list of each node begins, and how long it is, in place of `indptr`; see `time_windows`.
+        bitmap: uint64[ceil(longest / 64)], all zero before and after; may be empty with replacement or if fanout <= TILE_FANOUT.
+        row_ptr: int64[n + 1]; row_ptr[0] is the number of edges sampled before, and the offsets written continue from it.
+        positions: int64[>= m], neighbors: indices.dtype[>= m]; m from `count_neighbors`, or a bound on it.
+        windows: int64[>= 2 * n] or None: where the list of each node begins, then how long each is; replaces `indptr`, see `time_windows`.
     Returns:
-        m, the number of edges taken; -1 where a neighbour is no node (its list is damaged).
+        m, the number of edges sampled; -1 if a neighbour id is out of range (the list is damaged).
     """
-    base = edges = load(row_ptr, 0)  # first pass: offsets -> positions; what the second one reads is prefetched
+    base = edges = load(row_ptr, 0)  # first pass: offsets -> positions; prefetches the `indices` that the second pass reads
     for tile in range(0, nodes.size, TILE):
         tile_end = min(tile + TILE, nodes.size)
         count = _read_tile(indptr, windows, nodes, tile, tile_end, fanout, replace, hop, edge_type, copies, offsets, words)
@@ -227,5 +230,5 @@ def sample_neighbors(
 
 @kernel
 def look_up(indices, num_src, positions, neighbors):
-    """Read the neighbours at `positions`, which were drawn before; returns how many, or -1, as `sample_neighbors` does."""
+    """Read the neighbours at positions drawn before. Returns their number, or -1 if one is out of range."""
     return positions.size if read_neighbors(indices, num_src, positions, positions.size, neighbors) else -1

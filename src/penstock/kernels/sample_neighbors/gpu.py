@@ -1,13 +1,13 @@
 """One hop of neighbour sampling over one edge type, on a device. Same result as `reference.py`, byte for byte.
 
-In: tensors that the device can read; `indices` may be pinned memory of the host. Out: row offsets, positions, neighbours. Invariant: places
-in the output follow from a running sum, never from the order of arrival.
+In: tensors that the device can read; `indices` may be pinned host memory. Out: row offsets, positions, neighbours. Invariant: a running
+sum gives each edge its place in the output, never the order of arrival.
 
-Up to `TILE_FANOUT` one program draws for a tile of nodes: all candidates at once, then Floyd's rule as a fixed point over the whole tile.
-A slot drawn before gives way to the last one of its range, and whether it was drawn before depends on earlier draws only; so after k
-rounds the first k draws are right, and a round that changes nothing ends it. Few rounds will do: it takes a chain of draws, each in the
-place of the one before, to need more than two. Beyond that fanout, and where whole lists are taken, one lane is one edge, which finds its
-node by bisection: a hub is shared by many programs.
+Up to fanout `TILE_FANOUT`, one program draws for a tile of nodes: all candidates at once, then Floyd's rule, iterated over the whole tile
+until nothing changes. The rule replaces a slot drawn before by the last slot of its range. Whether a slot was drawn before depends on
+earlier draws only, so after k rounds the first k draws are final. Few rounds suffice: more than two need a chain of draws, each of which
+hits the slot that the draw before was moved to. Above that fanout, and for whole lists, a lane is an edge and finds its node by bisection,
+so that many programs share a hub.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from penstock.kernels._device_lists import (
 from penstock.kernels._triton import cdiv, launch
 
 TILE_FANOUT = 64
-"""Up to this fanout a tile of nodes is drawn together."""
+"""Up to this fanout, one program draws for a tile of nodes."""
 
 BLOCK = 1024
 """Elements per program where one lane is one element."""
@@ -47,16 +47,17 @@ BLOCK = 1024
 _WIDE: tl.constexpr = tl.constexpr(rng.WIDE_BOUND)
 
 _TILES = {4: (32, 1), 8: (16, 1), 16: (8, 2), 32: (4, 4), 64: (1, 4)}
-"""Lanes -> (nodes, warps) of a tile. What the compiler keeps in registers, with as few warps as that allows: those of a program repeat what
-belongs to a node, and wait for each other."""
+"""Lanes -> (nodes, warps) of a tile: a size that the compiler keeps in registers, with as few warps as possible, because the warps of a
+program repeat the work per node and wait for each other."""
 
 
 class Far(NamedTuple):
-    """How lists are read over the link: once they are drawn from, by few programs, that others run beside them, in an order of their own.
+    """How lists in host memory are read over the link: after all draws, in an order of their own, by few programs, so that other kernels
+    can run beside them.
 
     Attributes:
         order: int32[>= b], a permutation of the frontier, see `kernels.region_order`.
-        max_programs: that read at once.
+        max_programs: how many programs read at once.
     """
 
     order: torch.Tensor
@@ -64,11 +65,11 @@ class Far(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """How many edges each node of a frontier will take, as running sums.
+    """How many edges each node of a frontier will sample, as running sums.
 
     Attributes:
-        within: int64[b], up to and with each node, of its block; b at least the size of the frontier, and 1.
-        blocks: of the blocks.
+        within: int64[b], the sum within the node's block, the node included; b is at least 1 and at least the size of the frontier.
+        blocks: the sums over blocks.
     """
 
     within: torch.Tensor
@@ -76,15 +77,16 @@ class Counted(NamedTuple):
 
 
 def count_neighbors(indptr, num_edges, nodes, span, taken, fanout, replace, counted, status, drawable=None, in_time=None):
-    """Count how many edges each node of a frontier will take.
+    """Count how many edges each node of a frontier will sample.
 
     Args:
-        nodes, span: int64[>= span[1]]; the frontier is nodes[span[0]:span[1]]. Span: int64[2], which the host need not know.
-        taken: int64[2]; taken[0] is the number of edges taken before, taken[1] becomes that of those taken then.
+        nodes, span: int64[>= span[1]] and int64[2]; the frontier is nodes[span[0]:span[1]]. The host need not know `span`.
+        taken: int64[2]; taken[0] is the number of edges sampled before; taken[1] is set to the number afterwards.
         counted: from `make_counted`.
-        status: int64[2]; status[0] is lowered to the first i for which the list of the i-th node lies outside the edges: it takes none.
-        drawable: int[num_dst], how many edges of each list there are to draw, where those are not all.
-        in_time: likewise, where edges have times; status[0] is `find_windows`' then.
+        status: int64[2]; status[0] is lowered to the first i such that the list of the i-th node lies outside the edges. Such a node
+            samples nothing.
+        drawable: int[num_dst], how many edges of each list can be drawn; None: all.
+        in_time: the windows to count instead of whole lists, where edges have times. Then `find_windows` has set status[0].
     """
     b, (within, blocks), windows = counted.within.numel(), counted, _windows_of(in_time)
     arguments = (indptr, num_edges, nodes, span, taken, b, fanout, windows, drawable, within, *blocks, status)
@@ -97,7 +99,7 @@ def _windows_of(in_time: InTime | None) -> torch.Tensor | None:
 
 
 def make_counted(b: int, arrived: torch.Tensor) -> Counted:
-    """Take memory to count a frontier of up to b nodes. `arrived`: of `Blocks`."""
+    """Allocate memory to count a frontier of up to b nodes. `arrived`: see `Blocks`."""
     return Counted(torch.empty(b, dtype=torch.int64, device=arrived.device), make_blocks(b, BLOCK, arrived))
 
 
@@ -105,24 +107,25 @@ def sample_neighbors(
     indptr, indices, num_src, nodes, span, fanout, replace, words, hop, edge_type, copies, counted, row_ptr, positions, columns, neighbors,
     status, kept=None, far=None, in_time=None,
 ):  # fmt: skip
-    """Sample in-neighbours of a frontier that is counted; see `reference.sample_neighbors`.
+    """Sample in-neighbours of a frontier after `count_neighbors`; see `reference.sample_neighbors`.
 
-    Lists that are drawn of have fewer than 2**32 edges; nobody looks.
+    A list that is drawn from must have fewer than 2**32 edges; this is not checked.
 
     Args:
-        num_src: number of source nodes, for the check.
+        num_src: number of source nodes; neighbour ids are checked against it.
         nodes, span: the frontier; as in `count_neighbors`.
-        words: int64[3], on the device: the key, two integers below 2**32, and the number of the batch.
-        copies: int64[>= span[1]], beside `nodes`, or None.
+        words: int64[3], on the device: the two words of the key, each below 2**32, and the batch index.
+        copies: int64[>= span[1]], one per element of `nodes`, or None.
         counted: as `count_neighbors` leaves it.
-        row_ptr: int64[b + 1], the running sum, from the number of edges taken before on; behind the frontier, the last sum is repeated.
-        positions, columns: int64[m], neighbors: indices.dtype[m]; m = row_ptr[b] - row_ptr[0], or more up to `TILE_FANOUT`: what is more
-            is left. Columns: where in `nodes` the node is whose neighbour it is.
-        status: int64[2]; status[1] is lowered to the first j for which neighbors[j] is no node.
-        kept: lists that are read from somewhere nearer.
-        far: how lists are read that are in memory of the host, up to `TILE_FANOUT`; None: by the programs that draw.
-        in_time: the parts of the lists that are drawn of, where edges have times; as of `count_neighbors`. With `kept`, up to
-            `TILE_FANOUT`, only with `far`.
+        row_ptr: int64[b + 1], output: the running sum, beginning at the number of edges sampled before; its last value is repeated for
+            the elements after the frontier.
+        positions, columns: int64[m], neighbors: indices.dtype[m], output; m = row_ptr[b] - row_ptr[0]. Up to `TILE_FANOUT` they may be
+            longer, and the rest stays as it is. columns[j] is the index in `nodes` of the node that neighbors[j] was sampled for.
+        status: int64[2]; status[1] is lowered to the first j such that neighbors[j] is out of range.
+        kept: copies of some lists in nearer memory.
+        far: how lists in host memory are read, up to `TILE_FANOUT`; None: by the programs that draw.
+        in_time: the windows to draw from, where edges have times; as in `count_neighbors`. Together with `kept` and a fanout up to
+            `TILE_FANOUT`, `far` is required.
     """
     place, outputs = place_of(hop, edge_type), (row_ptr, positions, columns, neighbors, status)
     arguments = indptr, indices, num_src, nodes, span, fanout, bool(replace), words, place, copies, counted, kept, in_time
@@ -152,7 +155,7 @@ def _draw_tiles(
 
 
 def read_far(indptr, indices, num_src, nodes, span, lanes, kept, far, row_ptr, positions, neighbors, status, by_time=None):
-    """Read what was drawn over the link, at most `lanes` of each list; arguments as of `sample_neighbors`. `by_time`: of `InTime`."""
+    """Read the drawn edges over the link, at most `lanes` per list; arguments as in `sample_neighbors`. `by_time`: see `InTime`."""
     rows, b = BLOCK // lanes, row_ptr.numel() - 1
     arguments = (indptr, indices, num_src, nodes, span, far.order, *kept_arguments(kept), by_time, row_ptr, positions, neighbors, status)
     constants = {"HAS_KEPT": kept is not None, "BY_TIME": by_time is not None, "ROWS": rows, "LANES": lanes}
@@ -178,24 +181,24 @@ def _draw_edges(
 
 
 def add_up(counted, row_ptr):
-    """Say where the edges of each node of a frontier begin: int64[b + 1], the running sum."""
+    """Write to int64[b + 1] `row_ptr` where the edges of each node of a frontier begin."""
     b = row_ptr.numel() - 1
     launch(_add_up, cdiv(b, BLOCK), row_ptr.device, b, counted.within, counted.blocks.before, row_ptr, BLOCK=BLOCK)
 
 
 def read_edges(indptr, indices, num_src, nodes, kept, positions, columns, neighbors, status, by_time=None):
-    """Read all m edges that were drawn; arguments as of `sample_neighbors`. `by_time`: of `InTime`."""
+    """Read all m drawn edges; arguments as in `sample_neighbors`. `by_time`: see `InTime`."""
     m = positions.numel()
     arguments = (indptr, indices, num_src, nodes, m, *kept_arguments(kept), by_time, positions, columns, neighbors, status)
     launch(_read_edge, cdiv(m, BLOCK), nodes.device, *arguments, HAS_KEPT=kept is not None, BY_TIME=by_time is not None, BLOCK=BLOCK)
 
 
 def _settle_long(indptr, nodes, span, fanout, windows, row_ptr, positions):
-    """Floyd's rule for lists of candidates of any length, by a stable sort.
+    """Apply Floyd's rule to any number of candidates per list, by a stable sort.
 
-    Every candidate is among the slots drawn so far, whether it was taken or gave way. So draw i gives way where its candidate came
-    before, or is the last slot of the range of an earlier draw that gave way: a chain of draws, at whose end one has come before.
-    Chains are followed by doubling.
+    After draw i its candidate is among the chosen slots, whether draw i took it or it had been taken before. So a later draw is replaced
+    if its candidate equals an earlier candidate, or equals the last slot of the range of an earlier draw that was replaced. The second
+    case leads from draw to draw, a chain that ends at a draw of the first case; the loop follows all chains by pointer doubling.
     """
     m = positions.numel()
     rows = torch.repeat_interleave(torch.arange(row_ptr.numel() - 1, device=nodes.device), row_ptr.diff(), output_size=m)
@@ -226,7 +229,7 @@ def _count(
     indptr, num_edges, nodes, span, taken, b, fanout, windows, drawable, within, before, arrived, status, REPLACE: tl.constexpr,
     ALL: tl.constexpr, IN_TIME: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Running sums within blocks, and of blocks."""
+    """Running sums within blocks, and over blocks."""
     block = tl.program_id(0)
     row = block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     node, inside = load_nodes(nodes, span, row)
@@ -241,7 +244,7 @@ def _count(
 
 @triton.jit(do_not_specialize=("b",), do_not_specialize_on_alignment=SLICES)
 def _add_up(b, within, before, row_ptr, BLOCK: tl.constexpr):
-    """The running sum, where nothing is drawn yet."""
+    """Write `row_ptr`, for the kernels that do not write it themselves."""
     first = tl.program_id(0).to(tl.int64) * BLOCK
     row = first + tl.arange(0, BLOCK)
     begin_rows(first, row, 0, b, within, before, row_ptr, BLOCK)
@@ -249,7 +252,7 @@ def _add_up(b, within, before, row_ptr, BLOCK: tl.constexpr):
 
 @triton.jit
 def _tile_words(c0, c1, c2, c3, k0, k1, ROWS: tl.constexpr, BLOCKS: tl.constexpr):
-    """Four tiles [ROWS, BLOCKS] of random words: those of blocks 0 to BLOCKS of every node."""
+    """Four tiles [ROWS, BLOCKS] of random words: those of blocks 0 to BLOCKS - 1 of every node."""
     zero = tl.zeros((ROWS, BLOCKS), tl.uint32)
     block = tl.arange(0, BLOCKS).to(tl.uint32)
     return tl.philox_impl(c0[:, None] + zero, c1[:, None] + zero, c2 + zero, c3[:, None] + block[None, :], k0, k1)
@@ -287,9 +290,9 @@ def _draw_tile(
     HAS_KEPT: tl.constexpr, IN_TIME: tl.constexpr, BY_TIME: tl.constexpr, READS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Draw for ROWS nodes of one block, one lane per draw, read what is drawn, and say where the edges of each begin.
+    """For ROWS nodes of one block: draw, one lane per draw, read the neighbours, and write where the edges of each node begin.
 
-    Warps repeat what belongs to a node, each for itself: what one of them writes of it must not be where another one reads.
+    Each warp repeats the work per node, so no warp may write a value per node to an address that another warp reads.
     """
     first = tl.program_id(0).to(tl.int64) * ROWS
     row = first + tl.arange(0, ROWS)
@@ -338,7 +341,7 @@ def _read_tile(
     indptr, indices, num_src, nodes, span, order, ranks, prefix_ptr, num_kept, cached, by_time, row_ptr, positions, neighbors, status,
     HAS_KEPT: tl.constexpr, BY_TIME: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Read what was drawn, for ROWS nodes at a time, one lane per draw."""
+    """Read the drawn edges of ROWS nodes at a time, one lane per draw."""
     begin, block, lane = tl.load(span), tl.program_id(0).to(tl.int64), tl.arange(0, LANES)[None, :]
     num_rows = tl.load(span + 1) - begin
     while block * ROWS < num_rows:
@@ -362,7 +365,7 @@ def _read_tile(
 
 @triton.jit
 def _find_row(row_ptr, base, b, steps, number, inside):
-    """The row that each number belongs to: the last one that begins at or before it."""
+    """The row of each edge number: the last row that begins at or before it."""
     low = tl.zeros_like(number)
     high = low + b
     while steps != 0:  # not range: Triton 3.3 interprets it by a conversion that NumPy no longer does
@@ -379,7 +382,7 @@ def _draw_edge(
     indptr, nodes, span, b, m, steps, fanout, words, place, copies, windows, row_ptr, positions, columns, REPLACE: tl.constexpr,
     HAS_COPIES: tl.constexpr, IN_TIME: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Draw, one lane per edge. Without replacement these are candidates where a list is not taken whole."""
+    """Draw, one lane per edge. Without replacement, the draws are only candidates for `_settle_long`, except in lists taken whole."""
     number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = number < m
     base = tl.load(row_ptr)
@@ -419,7 +422,7 @@ def _read_edge(
     indptr, indices, num_src, nodes, m, ranks, prefix_ptr, num_kept, cached, by_time, positions, columns, neighbors, status,
     HAS_KEPT: tl.constexpr, BY_TIME: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Read, one lane per edge."""
+    """Read the drawn edges, one lane per edge."""
     number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = number < m
     position = tl.load(positions + number, mask=inside, other=0)

@@ -1,7 +1,7 @@
 """One hop of neighbour sampling over one edge type: the definition.
 
-In: the nodes to expand and their lists of in-neighbours. Out: which positions of the lists are taken, node after node.
-Invariant: what one node draws depends on nothing but its own id, its list's length and the counter (see `penstock.rng`).
+In: the nodes to expand and their in-neighbour lists. Out: the sampled positions in `indices`, node after node.
+Invariant: the draws of a node depend only on its id, the length of its list and the counter (see `penstock.rng`).
 Source: without replacement, Floyd's algorithm (Bentley and Floyd 1987); with replacement, independent draws.
 """
 
@@ -22,7 +22,7 @@ def draw_slots(degree, *, fanout, replace, counter, key):
         counter: uint64[4], the node's own block 0, from `rng.sample_counter`.
         key: uint64[2], from `rng.derive_key`.
     Returns:
-        list of slots in [0, degree): ascending where all are taken, in the order drawn otherwise.
+        list of slots in [0, degree): ascending if the whole list is taken, else in the order of the draws.
     """
     if fanout < 0 or (not replace and degree <= fanout):
         return list(range(degree))
@@ -47,15 +47,15 @@ def sample_neighbors(indptr, indices, nodes, *, fanout, replace, key, batch, hop
     """Sample in-neighbours of `nodes`.
 
     Args:
-        indptr: int64[num_dst + 1]. indices: int32 or int64[num_edges]. Together a CSC: in-neighbours of v are
+        indptr: int64[num_dst + 1]. indices: int32 or int64[num_edges]. Together a CSC: the in-neighbours of v are
             `indices[indptr[v]:indptr[v + 1]]`.
         nodes: int64[n], ids of destination nodes, in range.
         fanout, replace, key: see `draw_slots`.
-        batch, hop, edge_type: place in the counter.
-        copies: int64[n] or None, place in the counter where a node is expanded more than once (see `penstock.rng`).
-        windows: int64[2 * n] or None: where the list of nodes[i] begins, and how long it is, in place of `indptr`.
+        batch, hop, edge_type: integers that go into the counter.
+        copies: int64[n] or None; goes into the counter too, where a node is expanded more than once (see `penstock.rng`).
+        windows: int64[2 * n] or None. The list of nodes[i] begins at windows[i] and has windows[n + i] edges; replaces `indptr`.
     Returns:
-        (row_ptr int64[n + 1], positions int64[m], neighbors int64[m]): the taken ones of nodes[i] are at row_ptr[i]:row_ptr[i + 1];
+        (row_ptr int64[n + 1], positions int64[m], neighbors int64[m]): the sampled edges of nodes[i] are at row_ptr[i]:row_ptr[i + 1];
         `neighbors` is `indices[positions]`.
     """
     row_ptr, positions = [0], []

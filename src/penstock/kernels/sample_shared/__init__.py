@@ -1,1 +1,1 @@
-"""One hop of neighbour sampling over one edge type, by numbers that all lists share."""
+"""One hop of neighbour sampling over one edge type, by random numbers that all lists share."""

@@ -1,9 +1,9 @@
 """One hop of neighbour sampling by shared numbers over one edge type, list by list. Same result as `reference.py`, byte for byte.
 
-A list that is longer than the fanout is read whole, and each of its neighbours takes a number: that is what it costs. So the work on a list
-goes in passes over small arrays: copy the neighbours; count which came before, unless it is known that none did; compute their numbers, in
-a loop that LLVM turns into vector code; look for the number up to which there are enough. Numbers are uniform, so it is near a place that
-is known before: a few counts find it, and no branch depends on a single number.
+A list longer than the fanout is read whole, and each of its neighbours needs a number: this is the main cost. So the work on a list goes in
+passes over small arrays: copy the neighbours; count repeated ones, unless the list is known to have none; compute the numbers, in a loop
+that LLVM vectorises; find the bound such that `fanout` numbers are at or below it. The numbers are uniform, so the bound is near a known
+value: a few counts find it, and no branch depends on a single number.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from penstock.kernels._memory import load, prefetch_read, store
 from penstock.kernels._random import philox, sample_counter
 
 AHEAD, NEAR = 16, 6
-"""How many nodes ahead their offsets are prefetched, and the beginnings of their lists."""
+"""How many nodes ahead the offsets of a node's list are prefetched, and the beginning of the list."""
 
 GUESSES = 8
-"""So often the bound is looked for where it should be; then by halving, which ends whatever the numbers are."""
+"""How often the search for the bound interpolates; then it halves, which ends whatever the numbers are."""
 
 VECTOR = 16
-"""Numbers are computed so many at a time: what is left over would take as long, one by one. Scratch is so much longer than the lists."""
+"""Numbers are computed in groups of this size, because a scalar remainder takes as long as a group. Scratch is longer than the lists by as
+much."""
 
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 _LOW, _32 = np.uint64(0xFFFFFFFF), np.uint64(32)
@@ -30,17 +31,18 @@ _LARGEST = np.uint64(0xFFFFFFFFFFFFFFFF)
 _LAST_STAMP = (1 << 31) - 1
 
 MAX_DEGREE = 1 << 30
-"""Of a list that is longer than the fanout: its table has a stamp for each neighbour."""
+"""Most edges of a list longer than the fanout: its table has a stamp per neighbour."""
 
 
 def table_size(longest):
-    """Elements of the table for lists of up to `longest` neighbours: four to eight slots for each, and the stamp that is next."""
+    """Elements of the table for lists of up to `longest` neighbours: four to eight slots per neighbour, then one element for the next
+    stamp."""
     return (1 << (4 * longest - 1).bit_length()) + 1
 
 
 @helper
 def _copy(lists, at, degree, ids):
-    """Copy a list. Returns its largest id; a negative one is a huge one."""
+    """Copy a list. Returns its largest id, as uint64: a negative id is huge."""
     largest = np.uint64(0)
     for j in range(degree):
         neighbor = np.uint64(np.int64(load(lists, at + j)))
@@ -51,15 +53,15 @@ def _copy(lists, at, degree, ids):
 
 @helper
 def _count_repeats(ids, degree, repeats, table):
-    """How often each neighbour came before in its list, by a hash table of stamps; those of other lists are lower, so it is emptied only
-    where stamps end. Returns whether any did."""
+    """Count how often each neighbour occurs earlier in its list, by a hash table of stamps. Stamps of other lists are lower, so the table
+    is emptied only when the stamps run out. Returns whether any neighbour repeats."""
     last = table.size - 1
     base = np.int64(load(table, last))
     if base > _LAST_STAMP - degree:
         for slot in range(last):
             store(table, slot, np.int32(0))
         base = np.int64(0)
-    base += base == 0  # 0 is an empty slot's
+    base += base == 0  # 0 marks an empty slot
     bits = np.uint64(2)
     while np.int64(1) << np.int64(bits) < 4 * degree:
         bits += np.uint64(1)
@@ -83,13 +85,13 @@ def _count_repeats(ids, degree, repeats, table):
 
 @kernel
 def count_repeats(indptr, indices, ids, repeats, table, out):
-    """Count how often each neighbour came before in its list, of all lists; what lies outside the edges is left out.
+    """Count, for all lists, how often each neighbour occurs earlier in its list. Skips lists that lie outside the edges.
 
     Args:
-        ids, repeats, table: scratch, as of `sample_neighbors`.
-        out: int[num_edges], zeros; or of no elements, then nothing is written.
+        ids, repeats, table: scratch, as in `sample_neighbors`.
+        out: int[num_edges], zeros, the result; if empty, nothing is written.
     Returns:
-        The most of them.
+        The largest count.
     """
     most = np.uint32(0)
     for node in range(indptr.size - 1):
@@ -107,7 +109,7 @@ def count_repeats(indptr, indices, ids, repeats, table, out):
 
 @helper
 def _number(ids, degree, repeats, word_1, batch, key, numbers):
-    """The number of each neighbour of a list."""
+    """Compute the number of each neighbour of a list."""
     key_0, key_1 = key[0], key[1]
     for j in range(degree):
         node = load(ids, j)
@@ -117,9 +119,9 @@ def _number(ids, degree, repeats, word_1, batch, key, numbers):
 
 @helper
 def find_bound(numbers, degree, fanout):
-    """Return the bound up to which there are `fanout` numbers of more, or more than `fanout` where the last is there more than once."""
+    """Return a bound such that `fanout` of the numbers are at or below it; more than `fanout` only if several equal the bound."""
     low, high = np.uint64(0), _LARGEST
-    below, upto, count = 0, degree, 0  # below `low`, up to `high`
+    below, upto, count = 0, degree, 0  # how many numbers are below `low`, and up to `high`; rounds so far
     while upto > fanout and low < high:
         share = (fanout - below + 0.5) / (upto - below + 1.0) if count < GUESSES else 0.5
         middle = low + min(np.uint64(share * np.float64(high - low)), high - low - np.uint64(1))
@@ -136,7 +138,7 @@ def find_bound(numbers, degree, fanout):
 
 @helper
 def _take(lists, at, numbers, bound, fanout, start, positions, neighbors, first):
-    """Write the positions and ids of the first `fanout` neighbours whose numbers are up to a bound."""
+    """Write the positions and ids of the first `fanout` neighbours whose numbers are at or below a bound."""
     taken = j = 0
     while taken < fanout:
         store(positions, first + taken, start + j)
@@ -158,7 +160,7 @@ def _take_all(lists, at, degree, start, positions, neighbors, first):
 
 @helper
 def _find_wrong(lists, at, degree, num_src):
-    """The first slot whose neighbour is no node."""
+    """The first slot whose neighbour id is out of range."""
     for j in range(degree):
         if np.uint64(np.int64(load(lists, at + j))) >= np.uint64(num_src):
             return j
@@ -189,17 +191,18 @@ def sample_neighbors(
     """Sample in-neighbours of `nodes`; see `reference.sample_neighbors`.
 
     Args:
-        lists: int32 or int64: the neighbours of all nodes, in the places that `indptr` says; or with `begins` those of `nodes` only.
-        begins: int64[n + 1] or None: list i begins at lists[begins[i] - begins[0]], in place of `indptr`.
-        num_src: number of source nodes, for the check.
-        fanout: from 1 on.
-        plain: uint64[ceil(num_dst / 64)], a bit for each node in whose list no neighbour is known to come twice; zero at first. Looking for
-            repetitions takes a quarter of the time, and popular lists come in every batch.
-        ids, repeats, numbers: scratch, uint64, uint32, uint64[longest list + VECTOR]; int32[table_size(longest list)], zero at first.
-        row_ptr: int64[n + 1]; row_ptr[0] is the number of edges taken before and is added to the rest.
+        lists: int32 or int64: the neighbours of all nodes, `indices`; with `begins`, the lists of `nodes` only, one after another.
+        begins: int64[n + 1] or None: list i begins at lists[begins[i] - begins[0]]; replaces `indptr` for reading.
+        num_src: number of source nodes; neighbour ids are checked against it.
+        fanout: at least 1.
+        plain: uint64[ceil(num_dst / 64)], zero at first; a bit is set once the node's list is known to have no repeated neighbour. Looking
+            for repetitions takes a quarter of the time, and popular lists come in every batch.
+        ids, repeats, numbers: scratch, uint64, uint32, uint64[longest list + VECTOR].
+        table: scratch, int32[table_size(longest list)], zero at first.
+        row_ptr: int64[n + 1]; row_ptr[0] is the number of edges sampled before, and the offsets written continue from it.
         positions: int64[>= m], neighbors: lists.dtype[>= m]; m from `sample_neighbors.cpu.count_neighbors`.
     Returns:
-        -1; or the position of a neighbour that is no node (its list is damaged), at which it stopped.
+        -1; or, if a neighbour id is out of range (its list is damaged), its position; sampling stops there.
     """
     base = edges = load(row_ptr, 0)
     _, word_1, word_2, _ = sample_counter(0, source, hop, batch, 0)

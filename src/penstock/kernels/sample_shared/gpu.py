@@ -1,10 +1,11 @@
 """One hop of neighbour sampling by shared numbers over one edge type, on a device. Same result as `reference.py`, byte for byte.
 
-In: tensors that the device can read; `indices` may be pinned memory of the host. Out: row offsets, positions, neighbours. Imports Triton.
+In: tensors that the device can read; `indices` may be pinned host memory. Out: row offsets, positions, neighbours. Imports Triton.
 
-A program takes one list after another. One that is longer than the fanout is read whole, and each of its neighbours is numbered: those
-up to a bound are held, which is so that some more than the fanout are expected to be. Among these the fanout-th is found by halving. Where
-too few were held, or more than there is room for, the list is read again with another bound: one of millions is.
+A program takes one list after another. It reads a list longer than the fanout whole and computes the number of each neighbour. It holds
+the neighbours whose numbers are at or below a bound, chosen so that somewhat more than `fanout` are expected; among these, bisection finds
+the `fanout`-th number. If there are too few, or more than there is room for, it reads the list again with another bound: one list in
+millions.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from penstock.kernels._triton import launch
 from penstock.kernels.sample_neighbors import gpu as uniform
 
 LANES = 128
-"""Neighbours that are numbered at a time."""
+"""Neighbours read at a time."""
 
 _CLEAN: tl.constexpr = tl.constexpr(CLEAN)
 _LEAST: tl.constexpr = tl.constexpr(-(1 << 63))
@@ -26,18 +27,18 @@ _MOST: tl.constexpr = tl.constexpr((1 << 63) - 1)
 
 
 def room_of(fanout: int) -> int:
-    """How many neighbours of a list may be held."""
+    """How many neighbours of a list a program can hold."""
     return triton.next_power_of_2(2 * _expected(fanout))
 
 
 def _expected(fanout: int) -> int:
-    """How many of a long list are held in the mean: less than the fanout, or more than there is room for, come once in 5M lists at a
-    fanout of 4, more seldom at others."""
+    """How many neighbours of a long list are held on average. At a fanout of 4, one list in 5M holds fewer than the fanout or more than
+    there is room for; at other fanouts, fewer lists do."""
     return 2 * fanout + 24
 
 
 def make_held(num_programs: int, fanout: int, device: torch.device) -> torch.Tensor:
-    """Take memory for so many programs to hold neighbours in; int64[num_programs, 3, room]."""
+    """Allocate memory in which programs hold neighbours: int64[num_programs, 3, room]."""
     return torch.empty((num_programs, 3, room_of(fanout)), dtype=torch.int64, device=device)
 
 
@@ -45,15 +46,17 @@ def sample_neighbors(
     repeats, held, indptr, indices, num_src, nodes, span, fanout, replace, words, hop, source, copies, counted, row_ptr, positions, columns,
     neighbors, status, kept=None, far=None,
 ):  # fmt: skip
-    """Sample in-neighbours of a frontier by shared numbers; arguments as of `sample_neighbors.gpu`, without replacement and copies.
+    """Sample in-neighbours of a frontier by shared numbers; arguments as in `sample_neighbors.gpu`. `replace` and `copies` are ignored:
+    draws are without replacement.
 
     Args:
-        repeats: int[num_edges], where `indices` is: how often each neighbour came before in its list; None: no list has one twice.
-        held: from `make_held`, for the fanout or a larger one.
-        fanout: from 1 on; those that are held stay in registers, which some hundreds fill.
-        words: the third is the number that batches share.
-        source: in place of that of the edge type, see `reference.sample_neighbors`.
-        far: the order in which lists are read that are in memory of the host, by as many programs as `held` is for.
+        repeats: int[num_edges], in the same memory as `indices`: how often each neighbour occurs earlier in its list; None: no list repeats
+            a neighbour.
+        held: from `make_held`, for this fanout or a larger one. Its first dimension is the most programs that run.
+        fanout: at least 1. The held neighbours of a list are in registers, which some hundreds fill.
+        words: words[2] is the number of the group of batches that share draws.
+        source: number of the neighbours' node type, in place of the edge type; see `reference.sample_neighbors`.
+        far: the order in which to read lists that are in host memory; None: the order of the frontier.
     """
     uniform.add_up(counted, row_ptr)
     programs, room = min(held.shape[0], row_ptr.numel() - 1), held.shape[2]
@@ -68,7 +71,7 @@ def sample_neighbors(
 
 @triton.jit
 def _read(indices, cached, shift, start, slot, inside, is_kept, HAS_KEPT: tl.constexpr):
-    """Neighbours of one list, which may be kept nearby."""
+    """Read neighbours of one list, from `cached` if the list is kept there."""
     if HAS_KEPT:
         is_near = (slot * 0 + is_kept) != 0
         near = tl.load(cached + (shift + slot), mask=inside & is_near, other=0)
@@ -80,7 +83,7 @@ def _read(indices, cached, shift, start, slot, inside, is_kept, HAS_KEPT: tl.con
 
 @triton.jit
 def _read_part(indices, cached, shift, start, degree, at, num_src, wrong, is_kept, HAS_KEPT: tl.constexpr, LANES: tl.constexpr):
-    """The slots of a part of a list, which of them are there, their neighbours, and the first one so far that is no node."""
+    """Return (slots of a part of a list, which of them are inside it, their neighbours, the first slot so far whose id is out of range)."""
     slot = at + tl.arange(0, LANES).to(tl.int64)
     inside = slot < degree
     neighbor = _read(indices, cached, shift, start, slot, inside, is_kept, HAS_KEPT)
@@ -90,7 +93,7 @@ def _read_part(indices, cached, shift, start, degree, at, num_src, wrong, is_kep
 
 @triton.jit
 def _find_bound(number, is_held, count, fanout, bound):
-    """The bound up to which there are so many of `count` numbers up to `bound`, or more where the last is there more than once."""
+    """Of `count` held numbers, all at most `bound`: the bound with `fanout` of them at or below it; more only if several equal it."""
     low = count * 0 + _LEAST
     high = bound
     here = count
@@ -107,7 +110,7 @@ def _find_bound(number, is_held, count, fanout, bound):
 
 @triton.jit
 def _number(neighbor, repeat, place, k0, k1, c2):
-    """Their numbers, as int64 in the same order: half of 2**64 less than they are."""
+    """The numbers of neighbours minus 2**63: as int64 they have the same order as the numbers have as uint64."""
     c0, c1, _c3 = counter_words(neighbor, tl.zeros_like(neighbor), place)
     high, low, _w2, _w3 = tl.philox_impl(c0, c1, c2 + tl.zeros_like(c0), repeat.to(tl.uint32), k0, k1)
     return ((high.to(tl.int64) - 2147483648) << 32) | low.to(tl.int64)
@@ -119,7 +122,7 @@ def _choose(
     row_ptr, positions, columns, neighbors, status, HAS_REPEATS: tl.constexpr, HAS_KEPT: tl.constexpr, HAS_ORDER: tl.constexpr,
     ROOM: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Take of one list after another; of one that is damaged nothing was counted."""
+    """Sample one list after another. A list that lies outside the edges was counted as empty."""
     every = tl.arange(0, ROOM)
     mine = held + tl.program_id(0).to(tl.int64) * (3 * ROOM)
     begin, base = tl.load(span), tl.load(row_ptr)
@@ -187,7 +190,7 @@ def _choose(
             tl.store(positions + first + to, start + tl.load(mine + ROOM + every, mask=chosen, other=0), mask=chosen)
             tl.store(neighbors + first + to, tl.load(mine + 2 * ROOM + every, mask=chosen, other=0), mask=chosen)
             tl.store(columns + first + to, begin + row + tl.zeros_like(to), mask=chosen)
-        tl.debug_barrier()  # what is held is over, and what is told of damage comes behind what was taken
+        tl.debug_barrier()  # before `held` is reused, and before damage overwrites samples
         if wrong != _CLEAN:
             tl.store(positions + first, start + wrong)
             tl.store(neighbors + first, _read(indices, cached, shift, start, wrong, wrong >= 0, is_kept, HAS_KEPT))

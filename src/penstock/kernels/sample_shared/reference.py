@@ -1,9 +1,9 @@
 """One hop of neighbour sampling by shared numbers over one edge type: the definition.
 
-In: the nodes to expand and their lists of in-neighbours. Out: which positions of the lists are taken, node after node, ascending.
-Invariant: what a list takes is a uniform sample without replacement; which it is follows from numbers that its neighbours have in every
-list of the hop, so lists with neighbours in common take the same ones.
-Source: LABOR, Balin and Catalyurek, NeurIPS 2023, its variant of a fixed number of neighbours with equal probabilities (LABOR-0).
+In: the nodes to expand and their in-neighbour lists. Out: the sampled positions in `indices`, node after node, ascending per node.
+Invariant: the sample of each list is uniform, without replacement. A node has one random number for all lists of the hop, and each list
+takes the neighbours with the smallest numbers; so lists with common neighbours take the same ones where possible.
+Source: LABOR, Balin and Catalyurek, NeurIPS 2023; its variant with a fixed number of neighbours and equal probabilities (LABOR-0).
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from penstock import rng
 
 
 def number_neighbors(neighbors, *, batch, hop, source, key):
-    """Return uint64[n]: the number of each neighbour of a list, whose list it is has no say in it.
+    """Return uint64[n]: the number of each neighbour of a list. It does not depend on the list's node.
 
-    The k-th time that a neighbour comes in one list it has its k-th number: so lists where neighbours repeat are sampled uniformly too.
+    The k-th occurrence of a neighbour in a list has the neighbour's k-th number, so lists with repeated neighbours are sampled uniformly
+    too.
     """
     numbers, times = [], {}
     for neighbor in neighbors.tolist():
@@ -28,9 +29,10 @@ def number_neighbors(neighbors, *, batch, hop, source, key):
 
 
 def choose(numbers, fanout):
-    """Return the slots of the `fanout` smallest of the numbers of a list, ascending; of all where there are no more.
+    """Return the slots of the `fanout` smallest numbers of a list, ascending; all slots if the list has no more.
 
-    Where more than one is equal to the last of these, which 64 bits never show, the first up to it are taken that are in the list.
+    If several numbers equal the largest of these, too many are at or below it; then the first `fanout` of them in the list are taken.
+    With numbers of 64 bits this practically never happens.
     """
     if numbers.size <= fanout:
         return np.arange(numbers.size)
@@ -41,15 +43,15 @@ def sample_neighbors(indptr, indices, nodes, *, fanout, key, batch, hop, source)
     """Sample in-neighbours of `nodes`, without replacement.
 
     Args:
-        indptr: int64[num_dst + 1]. indices: int32 or int64[num_edges]. Together a CSC: in-neighbours of v are
+        indptr: int64[num_dst + 1]. indices: int32 or int64[num_edges]. Together a CSC: the in-neighbours of v are
             `indices[indptr[v]:indptr[v + 1]]`.
         nodes: int64[n], ids of destination nodes, in range.
         fanout: how many to take; negative takes all.
         key: uint64[2], from `rng.derive_key`.
-        batch, hop, source: place in the counter; `source` is a number of the neighbours' type, so that they have the same numbers in lists
-            of several edge types.
+        batch, hop, source: integers that go into the counter. `source` identifies the neighbours' node type, so that a node has the same
+            number in lists of several edge types.
     Returns:
-        (row_ptr int64[n + 1], positions int64[m], neighbors int64[m]): the taken ones of nodes[i] are at row_ptr[i]:row_ptr[i + 1];
+        (row_ptr int64[n + 1], positions int64[m], neighbors int64[m]): the sampled edges of nodes[i] are at row_ptr[i]:row_ptr[i + 1];
         `neighbors` is `indices[positions]`.
     """
     row_ptr, positions = [0], []

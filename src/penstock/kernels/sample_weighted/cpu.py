@@ -1,12 +1,12 @@
 """One hop of neighbour sampling by weight over one edge type, in passes over arrays. Same result as `reference.py`, byte for byte.
 
-A draw is a binary search in the running sums of a list: a chain of reads that wait for each other. So in long lists it begins where a
-guide says, with some edges left to look through; and nodes go in tiles, the draws of a tile in step: draw i of all its nodes takes its
-random words, then all guides are read, then all sums, each prefetched in the pass before. What is left is searched in rounds.
+A draw is a binary search in the running sums of a list: a chain of reads, each waiting for the one before. In a long list, a guide narrows
+the search to a few edges first. The draws of a tile of nodes go in step: for draw i of all its nodes, compute the random words, read all
+guides, then all sums, each pass prefetching for the next. Searches that are still long then go on in rounds, one halving of each per round.
 
-Without replacement no draw is ever repeated: what was taken before is kept in ascending order, and a number drawn below the sum of what is
-left is moved up past each interval taken that begins at or below it. That is the search among what is left, so the distribution is
-exact however skewed the weights are, in as many random words as there are draws.
+Without replacement, no draw is rejected and repeated. The intervals taken so far are kept in ascending order. A number is drawn below the
+sum of the weights left, then moved up past each taken interval that begins at or below it. This equals a search among the edges left: the
+distribution is exact however skewed the weights are, and a draw takes one block of random words.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from penstock.kernels.running_sums.reference import SHORT, STEP_BITS
 from penstock.kernels.sample_neighbors.cpu import read_neighbors
 
 AHEAD = 16
-"""How many nodes ahead their offsets are prefetched."""
+"""How many nodes ahead the offsets of a node's list are prefetched."""
 
 TILE = 64
 """Nodes whose draws go in step."""
 
 TILE_FANOUT = 64
-"""Up to this fanout nodes go in tiles; above it, one by one."""
+"""Up to this fanout, a tile of nodes draws together; above it, node by node."""
 
 LINE = 8
-"""Sums in a line of the cache."""
+"""Sums in a cache line."""
 
 NEAR_HALVINGS = 4
 NEAR = 1 << NEAR_HALVINGS
-"""A search is finished without a pause once it is down to so many positions: their lines are prefetched."""
+"""A search with at most NEAR positions left is finished at once: their cache lines are prefetched."""
 
 MAX_DRAWS = 1 << 20
-"""Draws per node and hop: each takes a block of its own."""
+"""Most draws per node and hop: each takes a block of its own."""
 
 _START, _DEGREE, _TOTAL, _LEFT, _COUNT, _SOUGHT, _PASSED, _LOW, _SPAN, _LONG, _LIVE, _DRAWN = (TILE * field for field in range(12))
-"""Scratch of a tile: for the node in column j its list's start, length, sum, and sum of what is left; draws so far; number sought, how many
-intervals taken are before it, and where the search stands; columns with long lists; columns whose search goes on. From _DRAWN on, per
-column: positions drawn, `fanout` of them, then of the intervals taken, `fanout` + 1 each, the begins and the sums of the lengths before
-(see `_past_taken`)."""
+"""Scratch of a tile, in the order of these names. For the node in column j: start, length and sum of its list, and the sum left; draws so
+far; the number sought, how many taken intervals are before it, and the search's range (low, span). Then the columns with long lists, and
+the columns whose search goes on. From _DRAWN on: the drawn positions, `fanout` per column, then per column the begins of the taken
+intervals and the sums of their lengths, `fanout` + 1 of each (see `_past_taken`)."""
 
 
 def scratch_sizes(fanout):
@@ -54,7 +54,7 @@ def scratch_sizes(fanout):
 
 @helper
 def _read_tile(indptr, sums, nodes, first, last, fanout, replace, hop, edge_type, copies, scratch, words):
-    """Read the lists of nodes[first:last] that draw, and collect their counters. Returns how many they are."""
+    """Collect list starts, degrees and counters of those nodes[first:last] that draw. Returns how many there are."""
     count = 0
     for i in range(first, last):
         if i + AHEAD < nodes.size:
@@ -93,10 +93,10 @@ def _fill_words(words, count, fanout, batch, key):
 
 @helper
 def _past_taken(drawn, scratch, begins, before, count):
-    """Move a number drawn among what is left up past the intervals taken. Returns (it, how many it passed).
+    """Move a number that was drawn below the sum left up past the taken intervals. Returns (the number, how many intervals it passed).
 
-    begins: where each interval taken begins when those before it are taken out; ascending. before: the sum of the lengths of so many.
-    Counting has no early end: it vectorises, and no branch is guessed wrong.
+    begins: where each taken interval begins once the taken ones before it are removed; ascending. before[k]: the summed length of the first
+    k. The count has no early exit, so it vectorises and no branch is mispredicted.
     """
     passed = 0
     for k in range(count):
@@ -106,7 +106,7 @@ def _past_taken(drawn, scratch, begins, before, count):
 
 @helper
 def _take(sums, position, start, scratch, begins, before, count, passed):
-    """Put the interval of a position behind those that were passed to find it. Returns its length."""
+    """Insert the interval of a position after the `passed` taken intervals before it. Returns its length."""
     begin = np.int64(0)
     if position > start:
         begin = load(sums, position - 1)
@@ -121,7 +121,7 @@ def _take(sums, position, start, scratch, begins, before, count, passed):
 
 @helper
 def _find(sums, low, span, sought):
-    """Return the first of `span` positions from `low` on whose running sum is above the number sought."""
+    """Return the first of `span` positions from `low` on whose running sum exceeds the number sought."""
     while span > 1:
         half = span >> 1
         low += half & -np.int64(load(sums, low + half - 1) <= sought)
@@ -131,7 +131,7 @@ def _find(sums, low, span, sought):
 
 @helper
 def _find_near(sums, low, span, sought):
-    """The same for up to NEAR positions: always four halvings, so that no branch depends on the list."""
+    """As `_find`, for up to NEAR positions: always four halvings, so that no branch depends on the list."""
     for _ in range(NEAR_HALVINGS):
         half = span >> 1
         low += half & -np.int64(load(sums, low + max(half - 1, 0)) <= sought)
@@ -141,7 +141,8 @@ def _find_near(sums, low, span, sought):
 
 @helper
 def _begin_searches(guide, scratch, words, count, num_long, draw, fanout, replace):
-    """Draw number `draw` of all nodes of a tile: what each seeks, and where. For long lists the guide is prefetched."""
+    """Begin draw number `draw` of all nodes of a tile: the number that each seeks and the range to search. Prefetches the guides of long
+    lists."""
     at, taken = (COUNTER_ROWS + 3 * draw) * TILE, _DRAWN + TILE * fanout
     for j in range(count):
         w0, w1, w2 = load(words, at + j), load(words, at + TILE + j), load(words, at + 2 * TILE + j)
@@ -162,7 +163,8 @@ def _begin_searches(guide, scratch, words, count, num_long, draw, fanout, replac
 
 @helper
 def _ask_guide(sums, guide, scratch, num_long):
-    """Where the searches in long lists begin. Returns how many have far to go; the others' positions are prefetched."""
+    """Narrow the searches in long lists by their guides. Returns how many still have more than NEAR positions; for the others, the
+    positions are prefetched."""
     live = 0
     for i in range(num_long):
         j = load(scratch, _LONG + i)
@@ -187,7 +189,7 @@ def _ask_guide(sums, guide, scratch, num_long):
 
 @helper
 def _search_far(sums, scratch, live):
-    """Go on with searches, one halving of each per round, until all are down to a few positions."""
+    """Continue the searches, one halving of each per round, until all are down to NEAR positions."""
     while live > 0:
         still = 0
         for k in range(live):
@@ -206,7 +208,8 @@ def _search_far(sums, scratch, live):
 
 @helper
 def _draw_tile(indices, sums, guide, scratch, words, count, fanout, replace):
-    """All draws of the collected nodes: draw i of column j to scratch[_DRAWN + j * fanout + i], how many to scratch[_COUNT + j]."""
+    """Make all draws of the collected nodes. Draw i of column j goes to scratch[_DRAWN + j * fanout + i], the number of draws to
+    scratch[_COUNT + j]."""
     taken, num_long = _DRAWN + TILE * fanout, 0
     for j in range(count):
         store(scratch, _LONG + num_long, j)
@@ -254,7 +257,7 @@ def _draw_alone(sums, start, degree, fanout, replace, counter, key, scratch, pos
 
 @helper
 def _take_positive(sums, start, degree, positions, first):
-    """Take every position of positive weight, ascending. Returns how many they are."""
+    """Take every position of positive weight, ascending. Returns how many there are."""
     count, before = 0, np.int64(0)
     for position in range(start, start + degree):
         here = load(sums, position)
@@ -288,16 +291,17 @@ def sample_neighbors(
     """Sample in-neighbours of `nodes` by weight; see `reference.sample_neighbors`.
 
     Args:
-        guide: uint32, from `kernels.running_sums`; decides nothing but the time.
-        indices: None where neighbours are read from elsewhere: positions are drawn only.
-        num_src: number of source nodes, for the check.
-        scratch, words: int64 and uint32 of `scratch_sizes(fanout)` elements at least.
-        row_ptr: int64[n + 1]; row_ptr[0] is the number of edges taken before and is added to the rest.
-        positions: int64[>= m], neighbors: indices.dtype[>= m]; m from `sample_neighbors.cpu.count_neighbors`, as if all had a weight.
+        guide: uint32, from `kernels.running_sums`; affects only the speed.
+        indices: None if the caller reads the neighbours elsewhere; then only positions are drawn.
+        num_src: number of source nodes; neighbour ids are checked against it.
+        scratch, words: int64 and uint32, at least `scratch_sizes(fanout)` elements.
+        row_ptr: int64[n + 1]; row_ptr[0] is the number of edges sampled before, and the offsets written continue from it.
+        positions: int64[>= m], neighbors: indices.dtype[>= m]; m from `sample_neighbors.cpu.count_neighbors`, which counts as if all
+            weights were positive.
     Returns:
-        The number of edges taken; -1 where a neighbour is no node (its list is damaged).
+        The number of edges sampled; -1 if a neighbour id is out of range (the list is damaged).
     """
-    base = edges = load(row_ptr, 0)  # first pass: running sums -> positions; what the second one reads is prefetched
+    base = edges = load(row_ptr, 0)  # first pass: running sums -> positions; prefetches the `indices` that the second pass reads
     for tile in range(0, nodes.size, TILE):
         tile_end, column = min(tile + TILE, nodes.size), 0
         if fanout <= TILE_FANOUT:

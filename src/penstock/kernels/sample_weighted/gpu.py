@@ -1,12 +1,12 @@
 """One hop of neighbour sampling by weight over one edge type, on a device. Same result as `reference.py`, byte for byte.
 
-In: tensors that the device can read; `indices` and `sums` may be pinned memory of the host. Out: row offsets, positions, neighbours.
-Invariant: places in the output follow from how many edges of each list have a weight, which is known before anything is drawn.
+In: tensors that the device can read; `indices` and `sums` may be pinned host memory. Out: row offsets, positions, neighbours. Invariant:
+the number of edges of positive weight per list, known before anything is drawn, gives each edge its place in the output.
 
-A tile of nodes draws in step. Without replacement each draw of a node is among what the ones before have left: a number below the sum of
-that moves up past the intervals taken, as the least number x for which x is the one drawn plus the lengths of the intervals that begin at
-or below x. It is found by moving up until nothing changes, so that intervals need no order: a lane has one. Then lists are searched by
-bisection, for all nodes at once. Whole lists leave out what has no weight, by a running sum.
+The nodes of a tile draw in step. Without replacement, a draw takes a number below the sum of the weights left and moves it up past the
+taken intervals: to the least x that equals the number plus the lengths of the taken intervals that begin at or below x. The kernel moves
+the number up until nothing changes, so the intervals need no order: each lane holds one. Then bisection searches the lists of all nodes at
+once. For whole lists, a running sum skips the edges of weight 0.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from penstock.kernels._triton import cdiv, launch
 from penstock.kernels.sample_neighbors import gpu as uniform
 
 ELEMENTS = 512
-"""Of a tile, for each warp: so many intervals stay in registers."""
+"""Elements of a tile per warp: this number of intervals stays in registers."""
 
 _NEVER: tl.constexpr = tl.constexpr((1 << 63) - 1)
 
 
 class Weights(NamedTuple):
-    """What lists are drawn by.
+    """The weights of the edges, prepared for drawing.
 
     Attributes:
         sums: int64[num_edges], see `kernels.running_sums`.
-        drawable: int32 or int64[num_dst], how many edges of each list have a weight.
+        drawable: int32 or int64[num_dst], how many edges of each list have a positive weight.
     """
 
     sums: torch.Tensor
@@ -56,9 +56,10 @@ def sample_neighbors(
     weights, indptr, indices, num_src, nodes, span, fanout, replace, words, hop, edge_type, copies, counted, row_ptr, positions, columns,
     neighbors, status, kept=None, far=None,
 ):  # fmt: skip
-    """Sample in-neighbours of a frontier by weight; arguments as of `sample_neighbors.gpu`, which counts it: of `weights.drawable`.
+    """Sample in-neighbours of a frontier by weight; arguments as in `sample_neighbors.gpu`, whose `count_neighbors` counts the frontier,
+    given `weights.drawable`.
 
-    A lane is a draw, so that fanouts are those of a program's lanes, 1024 for instance; -1 takes all.
+    A lane is a draw, so a program's lanes, for instance 1024, limit the fanout; -1 takes all edges of positive weight.
     """
     place, outputs = place_of(hop, edge_type), (row_ptr, positions, columns, neighbors, status)
     arguments = weights, indptr, indices, num_src, nodes, span
@@ -73,7 +74,7 @@ def _draw_tiles(
     *found,
 ):  # fmt: skip
     b, device, lanes = row_ptr.numel() - 1, nodes.device, max(4, triton.next_power_of_2(fanout))
-    rows = min(32, max(1, ELEMENTS // lanes))  # searches wait for single numbers: many small programs
+    rows = min(32, max(1, ELEMENTS // lanes))  # searches wait for single reads: many small programs
     assert uniform.BLOCK % rows == 0, "a tile lies in one block"
     arguments = (indptr, indices, *weights, indices.numel(), num_src, nodes, span, fanout, words, place, copies)
     launch(
@@ -111,7 +112,7 @@ def _some(flags):
 
 @triton.jit
 def _find(sums, start, degree, sought, is_asked):
-    """The first position of each list whose running sum is above the number sought."""
+    """The first position of each list whose running sum exceeds the number sought."""
     low = start
     left = tl.where(is_asked, degree, 1)
     while _some(left > 1):
@@ -132,7 +133,7 @@ def _draw_weighted(
     b, within, before, row_ptr, positions, columns, neighbors, status, REPLACE: tl.constexpr, HAS_COPIES: tl.constexpr,
     HAS_KEPT: tl.constexpr, READS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Draw for ROWS nodes of one block, read what is drawn, and say where the edges of each begin."""
+    """For ROWS nodes of one block: draw, read the neighbours, and write where the edges of each node begin."""
     first = tl.program_id(0).to(tl.int64) * ROWS
     row = first + tl.arange(0, ROWS)
     lane = tl.arange(0, LANES)[None, :]
@@ -177,7 +178,7 @@ def _draw_weighted(
 
 @triton.jit
 def _draw_apart(sums, start, degree, total, draws, fanout, c0, c1, c2, c3, k0, k1, ROWS: tl.constexpr, LANES: tl.constexpr):
-    """Draw without replacement: int64[ROWS, LANES] positions, of a node as many as have a weight, at most `fanout`."""
+    """Draw without replacement. Returns int64[ROWS, LANES] positions: per node at most `fanout`, fewer if fewer have a positive weight."""
     lane = tl.arange(0, LANES)[None, :]
     drawn = tl.zeros((ROWS, LANES), tl.int64)
     begins = tl.full((ROWS, LANES), _NEVER, tl.int64)
@@ -209,7 +210,7 @@ def _draw_apart(sums, start, degree, total, draws, fanout, c0, c1, c2, c3, k0, k
 
 @triton.jit(do_not_specialize=("num_edges",), do_not_specialize_on_alignment=SLICES)
 def _take_list(indptr, sums, num_edges, nodes, span, row_ptr, positions, columns, BLOCK: tl.constexpr):
-    """Take of one list all that has a weight."""
+    """Take all edges of one list that have a positive weight."""
     row = tl.program_id(0).to(tl.int64)
     node, inside = load_nodes(nodes, span, row)
     start, degree, _ = find_list(indptr, num_edges, node, inside)

@@ -1,9 +1,9 @@
 """One hop of neighbour sampling by weight over one edge type: the definition.
 
-In: the nodes to expand, their lists of in-neighbours, and running sums of the edges' integer weights. Out: which positions are taken,
-node after node. Invariants: what one node draws depends on nothing but its own id, the weights in its list and the counter (see
-`penstock.rng`); an edge of weight 0 is never taken. With replacement, draws are independent, each with probability weight / sum.
-Without, each draw is among those not yet taken, with probability weight / sum of what is left (successive sampling).
+In: the nodes to expand, their in-neighbour lists, and running sums of the edges' integer weights. Out: the sampled positions in `indices`,
+node after node. Invariants: the draws of a node depend only on its id, the weights in its list and the counter (see `penstock.rng`); an
+edge of weight 0 is never drawn. With replacement, draws are independent, each with probability weight / sum. Without replacement, each draw
+takes one of the edges not drawn yet, with probability weight / sum of their weights (successive sampling).
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ def draw_slots(weights, *, fanout, replace, counter, key):
     """Draw slots of one neighbour list.
 
     Args:
-        weights: the integers of the list, 0 or more, adding up to at most 2**62.
-        fanout: how many to draw; negative takes all of positive weight.
+        weights: the integer weights of the list, each 0 or more, with a sum of at most 2**62.
+        fanout: how many to draw; negative takes all edges of positive weight.
         replace: draw with replacement (exactly `fanout` slots from a list with a positive weight).
         counter: uint64[4], the node's own block 0, from `rng.sample_counter`. Draw i takes words 0 to 2 of block i.
         key: uint64[2], from `rng.derive_key`.
     Returns:
-        list of slots: ascending where all are taken, in the order drawn otherwise; fewer than `fanout` where no weight is left.
+        list of slots: ascending if nothing is drawn because all are taken, else in the order of the draws; fewer than `fanout` if fewer
+        have a positive weight.
     """
     if fanout < 0 or (not replace and len(weights) <= fanout):
         return [slot for slot, weight in enumerate(weights) if weight > 0]
@@ -49,11 +50,11 @@ def sample_neighbors(indptr, indices, sums, nodes, *, fanout, replace, key, batc
     """Sample in-neighbours of `nodes`.
 
     Args:
-        indptr, indices: a CSC: in-neighbours of v are `indices[indptr[v]:indptr[v + 1]]`.
+        indptr, indices: a CSC: the in-neighbours of v are `indices[indptr[v]:indptr[v + 1]]`.
         sums: int64[num_edges], from `kernels.running_sums`.
         nodes, fanout, replace, key, batch, hop, edge_type, copies: as in `kernels.sample_neighbors`.
     Returns:
-        (row_ptr int64[n + 1], positions int64[m], neighbors int64[m]): the taken ones of nodes[i] are at row_ptr[i]:row_ptr[i + 1];
+        (row_ptr int64[n + 1], positions int64[m], neighbors int64[m]): the sampled edges of nodes[i] are at row_ptr[i]:row_ptr[i + 1];
         `neighbors` is `indices[positions]`.
     """
     row_ptr, positions = [0], []

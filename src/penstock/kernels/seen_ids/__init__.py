@@ -1,1 +1,1 @@
-"""A set of ids by 128 bits of hash, to let each id through once."""
+"""A set of ids, as hashes of 128 bits, that lets each id through once."""

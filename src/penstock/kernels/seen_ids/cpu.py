@@ -1,4 +1,4 @@
-"""A set of ids by 128 bits of hash: a table with linear probing. Same results as `reference.py`, byte for byte."""
+"""A set of ids, as hashes of 128 bits: a table with linear probing. Same results as `reference.py`, byte for byte."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ def _slot(value, num_slots):
 
 @kernel
 def add_new(first, second, table, fresh):
-    """Add ids to a set and tell which are new; returns how many. See `reference.add_new`.
+    """Add ids to a set and mark the new ones; returns their number. See `reference.add_new`.
 
     Args:
-        table: uint64[2 * num_slots], num_slots below 2**32 and above the ids in it; pairs of hashes, an empty slot has a first of 0.
+        table: uint64[2 * num_slots], pairs of hashes; the first hash of an empty slot is 0. num_slots is below 2**32 and above the number
+            of ids.
         fresh: receives uint8[n].
     """
     num_slots, count = np.uint64(table.size >> 1), 0

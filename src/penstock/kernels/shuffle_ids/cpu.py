@@ -1,7 +1,7 @@
 """A random permutation of [0, n) and its inverse, over arrays. Same result as `reference.py`, byte for byte.
 
-Two passes: the rounds without a branch, which the compiler makes into vector code (5 ns an id); then the few that must walk on. In place,
-since with an output array that may be the input the compiler falls back to scalar code (12 ns).
+Two passes: the rounds without a branch, which the compiler vectorises (5 ns an id); then further rounds for the few values outside [0, n).
+In place: with an output array that may overlap the input, the compiler falls back to scalar code (12 ns).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def _mix(value, key):
 
 @helper
 def _add(left, step, num_left):
-    """Return (left + step) mod num_left, both below num_left: of the sum and the sum less num_left, the one that did not wrap."""
+    """Return (left + step) mod num_left, for both below num_left: the smaller of the sum and the sum - num_left, which wraps if
+    negative."""
     return min(left + step, left + step - num_left)
 
 
@@ -52,7 +53,7 @@ def _rounds(value, num_left, half, mask, k0, k1, k2, k3, is_back):
 
 @helper
 def _walk(ids, num_ids, half, keys, is_back):
-    """Both ways are one loop; which it is, is known where it is compiled."""
+    """One loop for both directions; `is_back` is a compile-time constant."""
     half, limit = np.uint64(half), np.uint64(num_ids)
     mask = (np.uint64(1) << half) - np.uint64(1)
     num_left = ((limit + mask) >> half) & _LOW
@@ -72,12 +73,12 @@ def shuffle_ids(ids, num_ids, half, keys):
 
     Args:
         ids: int64[n], in place.
-        num_ids, keys uint64[4]: see there. half: from `reference.half_bits`.
+        num_ids, keys: see there; keys as uint64[4]. half: from `reference.half_bits`.
     """
     _walk(ids, num_ids, half, keys, False)
 
 
 @kernel
 def unshuffle_ids(ids, num_ids, half, keys):
-    """Replace every place by the id that has it; the inverse of `shuffle_ids`, same arguments."""
+    """Replace every place by its id; the inverse of `shuffle_ids`, same arguments."""
     _walk(ids, num_ids, half, keys, True)

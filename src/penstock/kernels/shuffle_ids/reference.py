@@ -1,8 +1,8 @@
 """A random permutation of [0, n) as a pure function of one id, and its inverse: the definition.
 
-Ids are pairs (left, right) with right of `half` bits and left in [0, ceil(n / 2**half)): at most one right-hand range more than n, so
-that walking on from the few values outside [0, n) almost never happens. Four Feistel rounds; keys from Philox, the round function a
-keyed pair of 32-bit multiplications: relabelling wants a fast scramble, not 160 bits of quality per id.
+An id is a pair (left, right) with `half` bits in right and left in [0, ceil(n / 2**half)). So there are fewer than 2**half values outside
+[0, n), and such a result, which must go through the rounds again, is rare. Four Feistel rounds; the keys come from Philox, and the round
+function is a keyed pair of 32-bit multiplications: renumbering needs a fast scramble, not 160 random bits per id.
 Source: Black and Rogaway: Ciphers with arbitrary finite domains (2002): generalised Feistel, cycle walking.
 """
 

@@ -1,1 +1,1 @@
-"""Eight bytes of each of many strings, as numbers that compare as the bytes do."""
+"""Read eight bytes of each of many strings, as numbers that compare like the bytes."""

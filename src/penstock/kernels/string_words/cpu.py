@@ -1,4 +1,4 @@
-"""Eight bytes of each of many strings, as numbers that compare as the bytes do. Same result as `reference.py`, byte for byte."""
+"""Read eight bytes of each of many strings, as numbers that compare like the bytes. Same result as `reference.py`, byte for byte."""
 
 from __future__ import annotations
 

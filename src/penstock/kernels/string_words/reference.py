@@ -1,4 +1,4 @@
-"""Eight bytes of each of many strings, as numbers that compare as the bytes do: the definition."""
+"""Read eight bytes of each of many strings, as numbers that compare like the bytes: the definition."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ def string_words(offsets, data, rows, skip):
     Args:
         offsets: int32 or int64[n + 1], where each string begins in `data`.
         data: uint8[..].
-        rows: int64[m], which strings.
-        skip: bytes to leave out at the front.
+        rows: int64[m], the strings to read.
+        skip: bytes to skip at the front of each string.
     Returns:
         uint64[m], big-endian, padded with zeros.
     """

@@ -1,4 +1,4 @@
-"""Neighbour lists in the order of time. Same results as `reference.py`, byte for byte."""
+"""Neighbour lists in the order of time, and their windows. Same results as `reference.py`, byte for byte."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from penstock.kernels._memory import load, prefetch_read, store
 from penstock.kernels.sample_neighbors.cpu import num_taken
 
 AHEAD = 16
-"""How many nodes ahead their offsets, and half as many ahead the ends of their lists, are prefetched."""
+"""How many nodes ahead the offsets of a node's list are prefetched; the end of the list, half as many nodes ahead."""
 
 RUN = 32
-"""Edges that are sorted by insertion, before runs are merged."""
+"""Length of the runs that are sorted by insertion before they are merged."""
 
 
 @kernel
 def look_for_disorder(indptr, times):
-    """Return (whether any list is not in the order of time as it lies, length of the longest list)."""
+    """Return (whether any list is not yet in the order of time, length of the longest list)."""
     is_disordered, longest = False, 0
     for node in range(indptr.size - 1):
         start, end = load(indptr, node), load(indptr, node + 1)
@@ -27,7 +27,7 @@ def look_for_disorder(indptr, times):
 
 @helper
 def _sort_run(start, end, times, order):
-    """By insertion."""
+    """Sort edges [start, end) by insertion."""
     for at in range(start + 1, end):
         moment, position, to = load(times, at), load(order, at), at
         while to > start and load(times, to - 1) > moment:
@@ -40,7 +40,7 @@ def _sort_run(start, end, times, order):
 
 @helper
 def _merge_runs(start, middle, end, times, order, spare_times, spare_order):
-    """Merge two runs that follow each other. The second goes aside, and places are filled from the end; of equals the first stays first."""
+    """Merge two adjacent runs, stably: copy the second run aside, then fill the places from the end."""
     for at in range(middle, end):
         store(spare_times, at - middle, load(times, at))
         store(spare_order, at - middle, load(order, at))
@@ -59,11 +59,11 @@ def _merge_runs(start, middle, end, times, order, spare_times, spare_order):
 
 @kernel
 def order_by_time(indptr, times, order, spare_times, spare_order):
-    """Sort each list by time.
+    """Sort each list by time, in place.
 
     Args:
-        times: int[num_edges], order: int[num_edges], which goes with it.
-        spare_times, spare_order: likewise, as long as the longest list; scratch.
+        times: int[num_edges], the keys. order: int[num_edges], moved along with them.
+        spare_times, spare_order: scratch of the same dtypes, as long as the longest list.
     """
     for node in range(indptr.size - 1):
         start, end = load(indptr, node), load(indptr, node + 1)
@@ -78,7 +78,7 @@ def order_by_time(indptr, times, order, spare_times, spare_order):
 
 @helper
 def _count_until(times, start, end, moment):
-    """How many of times[start:end], which ascend, are not later than `moment`. Those of long ago are asked for most: all."""
+    """How many of ascending times[start:end] are not later than `moment`. All are, in most calls; so this case comes first."""
     if start == end or load(times, end - 1) <= moment:
         return end - start
     low, high = start, end - 1
@@ -93,13 +93,14 @@ def _count_until(times, start, end, moment):
 
 @kernel
 def find_windows(indptr, times, nodes, until, last, fanout, replace, windows):
-    """Find what may be taken of the lists of `nodes`; see `reference.find_windows`.
+    """Find the windows of `nodes`; see `reference.find_windows`.
 
     Args:
-        fanout, replace: how many will be taken of each, see `sample_neighbors`.
+        fanout, replace: how the windows will be sampled, see `sample_neighbors`.
         windows: int64[>= 2 * n], the result.
     Returns:
-        (edges that sampling them will take, longest window); (-1, i) where the list of nodes[i] lies outside the edges.
+        (number of edges that the windows will sample, length of the longest window), or (-1, i) if the list of nodes[i] lies outside the
+        edges.
     """
     total, longest = 0, 0
     for i in range(nodes.size):

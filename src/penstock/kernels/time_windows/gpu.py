@@ -1,6 +1,6 @@
-"""The part of a neighbour list that is not later than a moment, on a device. Same windows as `reference.find_windows`.
+"""Windows of neighbour lists (the part up to a moment), on a device. Same windows as `reference.find_windows`.
 
-In: tensors that the device can read; `times` may be pinned memory of the host. Out: where windows begin, and how long they are.
+In: tensors that the device can read; `times` may be pinned host memory. Out: where windows begin, and how long they are.
 Imports Triton.
 """
 
@@ -13,20 +13,21 @@ from penstock.kernels._device_lists import SLICES, any_of, find_list, load_nodes
 from penstock.kernels._triton import cdiv, launch
 
 BLOCK = 256
-"""Lists per program: a lane searches one, and waits for single numbers."""
+"""Lists per program: a lane searches one list and waits for single reads."""
 
 
 def find_windows(indptr, times, nodes, span, trees, until, last, windows, status):
-    """Find what may be taken of the lists of a frontier.
+    """Find the windows of the lists of a frontier.
 
     Args:
-        indptr: int64[num_dst + 1]. times: int[num_edges], in the order of time within each list.
+        indptr: int64[num_dst + 1]. times: int[num_edges], ascending within each list.
         nodes, span: the frontier, see `sample_neighbors.gpu.count_neighbors`.
-        trees: int64[>= span[1]], beside `nodes`: which tree each is of. until: int64[trees], the moment of each.
-        last: at most so many, the latest; negative: all.
-        windows: int64[b, 2], the result: where in `times` each begins, and how many edges it has; b at least the size of the frontier,
-            and empty ones behind it.
-        status: int64[2]; status[0] is lowered to the first i for which the list of the i-th node lies outside the edges: it has none.
+        trees: int64[>= span[1]], the tree of each element of `nodes`. until: int64[number of trees], the moment of each tree.
+        last: keep only the `last` latest edges; negative: all.
+        windows: int64[b, 2], the result: where in `times` each window begins, and how many edges it has. b is at least the size of the
+            frontier; windows after it are empty.
+        status: int64[2]; status[0] is lowered to the first i such that the list of the i-th node lies outside the edges. Its window is
+            empty.
     """
     b = windows.shape[0]
     arguments = (indptr, times, times.numel(), nodes, span, trees, until, last, b, windows, status)
@@ -35,7 +36,7 @@ def find_windows(indptr, times, nodes, span, trees, until, last, windows, status
 
 @triton.jit(do_not_specialize=("num_edges", "last", "b"), do_not_specialize_on_alignment=(*SLICES, "trees", "until"))
 def _find_window(indptr, times, num_edges, nodes, span, trees, until, last, b, windows, status, BLOCK: tl.constexpr):
-    """By bisection, one lane per list."""
+    """Find windows by bisection, one lane per list."""
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     node, inside = load_nodes(nodes, span, row)
     start, degree, damaged = find_list(indptr, num_edges, node, inside)

@@ -1,7 +1,7 @@
 """Neighbour lists in the order of time: the definition.
 
-In: a time for each edge. Out: the lists by time, and of each list that is asked for the edges a sample may take. Invariant: no edge of a
-window is later than the moment it was asked for; equal times keep the order that they have in the list.
+In: a time for each edge. Out: the lists sorted by time, and a window of each requested list. Invariant: no edge of a window is later than
+the window's moment; edges with equal times keep their order in the list.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ import numpy as np
 
 
 def order_by_time(indptr, times):
-    """Put the edges of each list in the order of time.
+    """Sort the edges of each list by time; the sort is stable.
 
     Args:
-        indptr: int64[num_dst + 1]. times: int[num_edges], at the positions of the edges.
+        indptr: int64[num_dst + 1]. times: int[num_edges], in the order of `indices`.
     Returns:
-        int64[num_edges]: the positions, list after list, in the order of time.
+        int64[num_edges]: the positions of the edges, list after list, in the order of time.
     """
     order = [start + np.argsort(times[start:end], kind="stable") for start, end in itertools.pairwise(indptr)]
     return np.concatenate([np.empty(0, np.int64), *order]).astype(np.int64)
 
 
 def find_windows(indptr, times, nodes, until, *, last):
-    """Find what may be taken of some lists.
+    """Find the window of each list: its edges that are not later than a moment.
 
     Args:
-        indptr: int64[num_dst + 1]. times: int[num_edges], in the order of time within each list.
-        nodes: int64[n], ids of destination nodes. until: int64[n], the moment of each: edges of that very moment may be taken.
-        last: at most so many, the latest; negative: all.
+        indptr: int64[num_dst + 1]. times: int[num_edges], ascending within each list.
+        nodes: int64[n], ids of destination nodes. until: int64[n], the moment of each node; an edge of exactly this time is in the window.
+        last: keep only the `last` latest edges; negative: all.
     Returns:
-        int64[2 * n]: where in `times` the window of each node begins, and then how many edges it has.
+        int64[2 * n]: where in `times` the window of each node begins, then how many edges each window has.
     """
     starts, lengths = [], []
     for node, moment in zip(nodes, until, strict=True):

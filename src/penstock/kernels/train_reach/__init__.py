@@ -1,1 +1,1 @@
-"""Train nodes placed with what their batches read."""
+"""Assign train nodes to parts together with the nodes that their batches read."""

@@ -1,4 +1,4 @@
-"""Train nodes placed with what their batches read. Same result as `reference.py`, byte for byte."""
+"""Assign train nodes to parts together with the nodes that their batches read. Same result as `reference.py`, byte for byte."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AHEAD = 16
 
 @helper
 def _reach(neighbors, start, stop, first, turn, limit, turns, queue, tail):
-    """Append what is new in a list to the queue, up to its limit; returns its new end."""
+    """Append the nodes of a list that are not reached yet to the queue, up to its limit. Returns the queue's new end."""
     for i in range(start, stop):
         if tail == limit:
             break
@@ -29,15 +29,15 @@ def _reach(neighbors, start, stop, first, turn, limit, turns, queue, tail):
 
 @kernel
 def place(indptrs, indices, firsts, nodes, num_hops, kinds, capacities, sizes, held, num_held, owners, turns, queue, counts):
-    """Give each train node to a part, with its in-neighbourhood; see `reference.place`.
+    """Assign each train node and its in-neighbourhood to a part; see `reference.place`.
 
     Args:
         indptrs, indices, firsts: see `breadth_first.cpu`.
         nodes: int32 or int64[n]. kinds: uint16[num_nodes]. capacities: int64[num_kinds].
         sizes: int64[num_kinds, num_parts]. held: uint8[num_nodes, ceil(num_parts / 8)]. num_held: int64[num_parts].
         owners: int16[num_nodes].
-        turns: the dtype of nodes, [num_nodes], -1. queue: the same, [limit], scratch. counts: int64[num_parts], zero, and zero again
-            afterwards.
+        turns: scratch, dtype of `nodes`, [num_nodes], -1 at first. queue: scratch, same dtype, [limit]. counts: scratch, int64[num_parts],
+            zero before and after.
     """
     for n in range(nodes.size):
         turns[nodes[n]] = n

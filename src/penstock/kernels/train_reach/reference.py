@@ -1,9 +1,9 @@
-"""Train nodes placed with what their batches read: the definition.
+"""Assign train nodes to parts together with the nodes that their batches read: the definition.
 
-In: in-neighbour lists and train nodes in the order in which they come. Out: a part for each, and owners of what their batches read.
-Invariant: a part owns at most its capacity of each kind; the result depends on nothing but the input.
-Source: Lin et al. 2020 (PaGraph), algorithm 1. There a part keeps copies of all that it reads; here a node has one owner, the first part
-that took it in and had room, and the copies only count.
+In: in-neighbour lists, and train nodes in the order in which they are assigned. Out: the part of each train node, and owners of the nodes
+that their batches read. Invariant: a part owns at most its capacity of each kind; the result depends only on the input.
+Source: Lin et al. 2020 (PaGraph), algorithm 1. There a part stores copies of all nodes that it reads. Here a node has one owner, the first
+part that reads it and has room; copies are only counted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from penstock.kernels.breadth_first.reference import neighbors_of
 
 
 def reach(adjacency, node, num_hops, limit):
-    """Return the first `limit` nodes within some hops of in-neighbours, breadth first, the node itself first."""
+    """Return the first `limit` nodes that are reached over `num_hops` hops of in-neighbours, breadth first, from the node itself on."""
     reached = [node]
     head = 0
     for _ in range(num_hops):
@@ -26,17 +26,17 @@ def reach(adjacency, node, num_hops, limit):
 
 
 def place(adjacency, nodes, num_hops, limit, kinds, capacities, sizes, held, owners):
-    """Give each train node to the part with the largest (train nodes in reach) * room / nodes held, room as in `greedy_parts`.
+    """Assign each train node to the part with the largest (the part's train nodes in reach) * room / (nodes held); room as in
+    `greedy_parts`. Among equal parts, the one with more room is taken, then the first.
 
     Args:
         adjacency: see `breadth_first`.
-        nodes: int[n], distinct, of odd kinds. Other nodes of odd kinds are nobody's until their turn.
-        num_hops, limit: how far batches read, and how many nodes of that are looked at.
-        kinds: int[num_nodes]; those of train nodes are odd.
-        capacities: int[num_kinds]. sizes: int[num_kinds, num_parts]; added to.
-        held: num_parts sets of nodes that parts keep or copy; added to.
-        owners: int[num_nodes], -1 where nobody owns; written.
-    Of equal parts the one with more room is taken, then the first.
+        nodes: int[n], distinct, of odd kinds. Other nodes of odd kinds have no owner until their turn.
+        num_hops, limit: hops that batches read; how many of the reached nodes are considered.
+        kinds: int[num_nodes]; kinds of train nodes are odd.
+        capacities: int[num_kinds]. sizes: int[num_kinds, num_parts], nodes per kind and part; updated.
+        held: num_parts sets, the nodes that each part owns or would copy; updated.
+        owners: int[num_nodes], -1: no owner; updated.
     """
     for node in map(int, nodes):
         reached = reach(adjacency, node, num_hops, limit)

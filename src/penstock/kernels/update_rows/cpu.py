@@ -9,7 +9,7 @@ from penstock.kernels._compile import kernel
 
 @kernel
 def update(weight, mean, square, ids, gradient, rates, decay, size, eps):
-    """Change rows in place; arguments as of `reference.update`."""
+    """Update rows in place; arguments as in `reference.update`."""
     for i in range(ids.size):
         row = ids[i]
         for j in range(weight.shape[1]):
