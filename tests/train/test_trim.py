@@ -302,6 +302,15 @@ def test_what_is_computed_is_what_is_read(case, monkeypatch):
     assert [conv.forward for conv in penstock.trim(model).convs] == forwards
 
 
+@pytest.mark.parametrize("kind", [*ATTENTION, "hgt"])
+def test_edges_in_many_pieces(kind, monkeypatch):
+    monkeypatch.setattr("penstock.train.attention._PIECE_BYTES", 1000)
+    if kind == "hgt":
+        test_typed_graphs((200, 60, 30), kind)
+    else:
+        test_rows_and_gradients_are_those_of_the_whole_batch(kind)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_gradients_of_gradients(case):
     """As of a Hessian, or of a penalty; also where they are asked of weights alone, so that what cannot be told need not be looked at."""

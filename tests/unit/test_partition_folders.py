@@ -320,10 +320,11 @@ def test_train_nodes_are_balanced(tmp_path):
 def test_choosing_owners_says_how_far_it_is(store, tmp_path, monkeypatch):
     monkeypatch.setattr("penstock.store.progress._FIRST_S", 0.0)
     monkeypatch.setattr("penstock.partition.kinds.PIECE", 7)
+    monkeypatch.setattr("penstock.partition.kinds.SETTLED", 0.2)  # of all nodes, not of a piece
     said, progress = [], Quiet()
     progress.note = said.append
     chosen = partition_store(store, tmp_path / "parts", 3, progress=progress)
     assert "choosing owners, pass 1 of at most 10: million nodes 1 of 6" in said
-    monkeypatch.undo()
+    monkeypatch.setattr("penstock.partition.kinds.PIECE", 1000)
     whole = partition_store(store, tmp_path / "again", 3)
     assert {**chosen, "seconds": 0, "written_s": 0, "path": ""} == {**whole, "seconds": 0, "written_s": 0, "path": ""}
