@@ -63,8 +63,8 @@ class Code:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (Code(), "a.pt: not a tensor that is loaded without running code in the file; save it as .npy"),
-        (np.zeros(3), "a.pt: not a tensor that is loaded without running code"),
+        (Code(), "a.pt: damaged, or not a tensor that loads without running code in the file"),
+        (np.zeros(3), "a.pt: damaged, or not a tensor that loads without"),
         ({"x": torch.zeros(3)}, "a.pt: holds a dict, expected a dense tensor; save each by itself"),
         (torch.zeros(3, 3).to_sparse(), "a.pt: holds a Tensor, expected a dense tensor"),
         (torch.zeros(4, 4)[:, ::2], r"a.pt: a tensor of float32 with strides \[4, 2\]; save it contiguous, and as numbers"),
@@ -89,5 +89,5 @@ def test_damaged_and_old_files(tmp_path):
     at = whole.rindex(b"PK\x01\x02") + 6  # the version of zip in the list of members, which torch does not look at
     for data in (b"", b"PK\x03\x04", b"text", whole[:at] + b"\xff" + whole[at + 1 :]):
         path.write_bytes(data)
-        with pytest.raises(InputError, match=r"a.pt: not a tensor that is loaded"):
+        with pytest.raises(InputError, match=r"a.pt: damaged, or not a tensor that loads"):
             open_pt(path)
