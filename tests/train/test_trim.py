@@ -14,7 +14,7 @@ from torch_geometric.data import Data, HeteroData
 import penstock
 from penstock.kernels import _triton
 from penstock.train import trimmed
-from tests.train.trimming_cases import CASES, WIDTH, Model, assert_alike, hops, make_batch, make_data, of_edges, results
+from tests.train.trimming_cases import CASES, WIDTH, Model, assert_alike, assert_near, hops, make_batch, make_data, of_edges, results
 
 ATTENTION = ["gat", "gatv2", "transformer, plain"]
 
@@ -79,7 +79,7 @@ def test_weights_that_learn_and_numbers_of_half_the_width(case):
     assert found.dtype == torch.bfloat16
     untrimmed = Model(make).bfloat16()
     untrimmed.load_state_dict(model.state_dict())
-    torch.testing.assert_close(found, untrimmed(batch.x, batch.edge_index, *given)[: batch.batch_size], rtol=0.1, atol=0.1)
+    assert_near(found, untrimmed(batch.x, batch.edge_index, *given)[: batch.batch_size])
 
 
 WAYS = [
@@ -275,7 +275,7 @@ def test_half_precision_by_autocast():
     batch.x = batch.x.float()
     whole = model(batch.x, batch.edge_index)[: batch.batch_size]
     with torch.autocast("cpu", torch.bfloat16):
-        torch.testing.assert_close(penstock.trim(model)(batch.x, batch.edge_index).float(), whole, rtol=0.1, atol=0.1)
+        assert_near(penstock.trim(model)(batch.x, batch.edge_index), whole)
 
 
 @pytest.mark.parametrize("case", ["sage", "gcn", *ATTENTION])

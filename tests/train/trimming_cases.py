@@ -103,6 +103,12 @@ def assert_alike(one, other):
         torch.testing.assert_close(left, right, rtol=1e-8, atol=1e-8)
 
 
+def assert_near(found, whole):
+    """In half precision, by the median of the differences: 0.004 at most in 300 tries, 0.035 and more with rows or weights exchanged. A
+    single number may differ by 0.15: LayerNorm enlarges the rounding of rows that are nearly constant."""
+    assert (found.float() - whole.float()).abs().median() < 0.015
+
+
 def hops(batch, edges):
     known = np.cumsum(batch.num_sampled_nodes)[-1]
     return hops_of(edges, known, known)
