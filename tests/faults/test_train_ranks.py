@@ -244,7 +244,7 @@ def test_a_checkpoint_that_another_has(folder, said):
 def test_predictions_are_those_of_one_process(folder, said):
     """A run that is done may be gone on with by any number of processes: nothing more is trained."""
     assert all(one["digest"] == said["whole"][0]["digest"] for one in said["predicted"])
-    assert any("predicting the class of every node" in note for note in said["predicted"][0]["notes"])
+    assert any("predicting the label of every node" in note for note in said["predicted"][0]["notes"])
     config = TrainConfig(store=str(folder / "store"), **SETTINGS | {"evaluation": "sampled"})
     with pytest.raises(StateError, match="evaluation"):
         train(config, folder / "whole", resume=True)

@@ -64,6 +64,15 @@ def test_what_steps_came_to_is_counted_late_and_whole(device, stores, tmp_path):
             assert (one.loss, one.train_score) == (other.loss, other.train_score)
 
 
+def test_numbers(device, tmp_path):
+    store = str(ingest(make_data(labels=torch.arange(400) % 4 + 0.5), tmp_path / "store").path)
+    ours, theirs = run(tmp_path / "device", store, device=device), run(tmp_path / "cpu", store)
+    assert ours.metric == "rmse"
+    assert ours.test == pytest.approx(theirs.test, rel=1e-3)
+    if _triton.is_interpreted():
+        assert ours.weights_digest == theirs.weights_digest
+
+
 def test_a_diverging_run_names_the_batch(device, tmp_path):
     data = make_data()
     data.x[:] = torch.finfo(torch.float32).max

@@ -112,7 +112,7 @@ def test_lists_are_counted_and_shown(stores, tmp_path):
     assert "kept neighbour lists" in page
     lines = introduction(result.description, 2)
     assert re.search(r"ratio keeps 20% of the neighbour lists: [\d.]+ KiB with their table, [\d.]+ KiB together", lines)
-    assert re.search(r"cache hits [\d.]+ %  list hits [\d.]+ %", summary_of(result.history[-1]))
+    assert re.search(r"cache hits [\d.]+ %  list hits [\d.]+ %", summary_of(result.history[-1], result.metric))
     shared = run(tmp_path / "shared", stores["plain"], recipe="ducati", topology="memory").description
     assert re.search(r"keeps a share of the neighbour lists: .*, read into memory: .*together", introduction(shared, 2))
 

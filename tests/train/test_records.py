@@ -36,7 +36,7 @@ def after(*scores):
     history = History()
     for score in scores:
         history.record.val = score
-        if score is not None and history.is_improved():
+        if score is not None and history.is_improved(is_larger_better=True):
             history.best = Best(history.record.epoch, score)
         history.end_epoch()
     return history

@@ -8,7 +8,21 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 from penstock.errors import InputError
-from penstock.train.task import area_under_roc, as_classes, define_task, has_label, micro_f1, normalize_rows
+from penstock.store import ArraySpec
+from penstock.train.task import (
+    KINDS,
+    OF_NUMBERS,
+    Classes,
+    Labels,
+    Numbers,
+    area_under_roc,
+    as_labels,
+    define_task,
+    has_label,
+    micro_f1,
+    normalize_rows,
+    task_of,
+)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -33,13 +47,33 @@ def test_rows_are_normalized_whatever_their_signs():
     assert rows.tolist() == [[0.25, 0.25, 0.5], pytest.approx([0.2, -0.8, 0.0]), [0.5, -0.5, 0.0], [0.0, 0.0, 0.0]]
 
 
+def read(labels, metric="auto", dtype=None):
+    return as_labels(labels, ArraySpec(file="y.npy", dtype=dtype or str(labels.dtype), shape=labels.shape), "y", metric)
+
+
 def test_classes_kept_as_floats():
-    assert as_classes(np.array([1.0, np.nan, 0.0], np.float32), "y").tolist() == [1, -1, 0]
+    for labels in (np.array([1.0, np.nan, 0.0], np.float32), np.array([[1.0], [np.nan], [0.0]])):
+        assert read(labels).tolist() == [1, -1, 0]
     for labels in (np.arange(3), np.zeros((3, 2))):
-        assert as_classes(labels, "y") is labels
-    for bad in (0.5, np.inf, 1e10, -1e300):
+        assert read(labels) is labels
+    for metric, bad in [*(("accuracy", bad) for bad in (0.5, np.inf, 1e10, -1e300)), ("auto", np.inf)]:
         with pytest.raises(InputError, match=r"y must be classes, whole numbers from 0, or a 0/1 matrix; node 1 has"):
-            as_classes(np.array([1.0, bad]), "y")
+            read(np.array([1.0, bad]), metric)
+
+
+@pytest.mark.parametrize("metric", OF_NUMBERS)
+def test_whole_numbers_that_are_no_classes(metric):
+    labels = np.array([[3.0], [-1.0], [np.nan], [7.0]])
+    task = define_task(read(labels, metric), np.arange(4), metric, "y")
+    assert task == Numbers(1, metric, (3.0,), (pytest.approx(np.std([3, -1, 7])),))
+    assert has_label(read(labels, metric), np.arange(4), task).tolist() == [True, True, False, True]
+    assert define_task(np.array([3, -1, 5, 7]), np.arange(3), metric, "y").mean == (pytest.approx(7 / 3),)
+
+
+def test_labels_of_half_the_width():
+    values = torch.tensor([0.5, 1.0, float("nan"), -2.0]).bfloat16().view(torch.uint16).numpy()
+    assert read(values, dtype="bfloat16").tolist() == [0.5, 1.0, pytest.approx(np.nan, nan_ok=True), -2.0]
+    assert read(values[1:3], dtype="bfloat16").tolist() == [1, -1]
 
 
 def test_kinds_of_labels():
@@ -49,13 +83,19 @@ def test_kinds_of_labels():
     assert define_task(np.array([0, 1, 1, 0]), ids, "accuracy", "y").metric == "accuracy"
     assert define_task(np.array([0, -1, 1, 2]), ids, "auto", "y").num_outputs == 3
     assert define_task(np.zeros((4, 3), np.uint8), ids, "auto", "y").num_outputs == 3
+    assert define_task(np.array([[0, 1], [1, 0]], np.float32), ids[:2], "auto", "y").metric == "micro-f1"
+    assert define_task(np.array([0.5, 1, 2, 3]), ids, "auto", "y").metric == "rmse"
+    assert define_task(np.array([[0.5, 1], [2, np.nan], [3, 4], [5, 6]]), ids, "auto", "y").mean == (8.5 / 3, 11 / 3)
 
 
 @pytest.mark.parametrize(
     ("labels", "metric", "message"),
     [
         (np.array([-1, -1, -1, -1]), "auto", "none of 4 train nodes has a label in y"),
-        (np.zeros((4, 2, 1), int), "auto", "must be integer classes"),
+        (np.zeros((4, 2, 1), int), "auto", "must be classes, numbers or a 0/1 matrix, got int64"),
+        (np.array(["a", "b", "c", "d"]), "rmse", "must be classes, numbers or a 0/1 matrix, got <U1"),
+        (np.full(4, np.nan), "mae", "none of 4 train nodes has a label in y"),
+        (np.full(4, 2.5), "auto", "y: all 4 train nodes have the same, there is nothing to learn"),
         (np.array([0, 0, 0, 0]), "auto", "1 class"),
         (np.array([0, 1, 2, 0]), "auc", "auc takes two: choose another metric"),
         (np.zeros((4, 2), np.uint8), "auc", "multi-label"),
@@ -80,5 +120,37 @@ def test_which_nodes_have_a_label(is_matrix, monkeypatch):
     if is_matrix:
         labels = np.array([[0, 1], [np.nan, 1], [1, 1], [0, 0], [1, -1], [0, 1], [1, 0]])
     ids = np.array([6, 4, 3, 1, 0, 1, 2])
-    assert has_label(labels, ids, 10).tolist() == [True, False, True, False, True, False, True]
-    assert has_label(labels, ids[:0], 10).size == 0
+    task = Labels(2, "micro-f1") if is_matrix else Classes(10, "accuracy")
+    assert has_label(labels, ids, task).tolist() == [True, False, True, False, True, False, True]
+    assert has_label(labels, ids[:0], task).size == 0
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.sampled_from(OF_NUMBERS))
+def test_numbers_are_learnt_in_units_of_their_spread(seed, num_columns, metric):
+    random = np.random.default_rng(seed)
+    labels, outputs = random.normal(1e9, 1e3, (50, num_columns)), random.normal(size=(50, num_columns)).astype(np.float32)
+    given = labels[:, 0] if num_columns == 1 else labels
+    task = define_task(given, np.arange(50), metric, "y")
+    predicted = outputs * labels.std(0) + labels.mean(0)
+    errors = ((predicted - labels) / labels.std(0)).astype(np.float32)
+    expected = np.abs(errors).mean() if metric == "mae" else np.square(errors).mean()
+    assert float(task.loss(torch.from_numpy(outputs), torch.from_numpy(given))) == pytest.approx(expected, rel=1e-4)
+    scores = {"mae": metrics.mean_absolute_error, "rmse": metrics.root_mean_squared_error, "r2": metrics.r2_score}
+    assert task.score(outputs, given) == pytest.approx(scores[metric](labels, predicted), rel=1e-6)
+    assert task.decide(outputs).shape == given.shape
+    assert task.read(outputs) == pytest.approx(predicted.astype(np.float32))
+    assert task.is_larger_better == (metric == "r2")
+    assert np.isnan(task.score(outputs[:0], given[:0]))
+
+
+def test_equal_numbers_have_no_r2():
+    task = Numbers(1, "r2", (0.0,), (1.0,))
+    assert np.isnan(task.score(np.zeros((2, 1), np.float32), np.ones(2)))
+
+
+@pytest.mark.parametrize("task", [Classes(3, "accuracy"), Labels(2, "micro-f1"), Numbers(2, "mae", (1.0, 2.0), (3.0, 4.0))])
+def test_tasks_are_kept_as_plain_values(task):
+    assert task_of(task.as_dict()) == task
+    assert set(KINDS.values()) == {Classes, Labels, Numbers}
+    old = {"num_outputs": 3, "is_multi_label": False, "metric": "accuracy"}
+    assert (task_of(old), task_of(old | {"is_multi_label": True})) == (Classes(3, "accuracy"), Labels(3, "accuracy"))

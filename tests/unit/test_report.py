@@ -199,6 +199,7 @@ def test_a_panel_shows_paths_as_they_are():
 
 def test_a_run_without_any_score_is_drawn_without_a_word():
     assert "svg" in plots.draw_scores([EpochRecord(epoch=0)], "auc")
+    assert "svg" in plots.draw_scores([EpochRecord(epoch=0, val=12.5)], "rmse")
 
 
 def test_names_that_others_chose_are_no_formulas():

@@ -30,7 +30,9 @@ def _the_run(
     ] = None,
     predictions: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the class of every node: .csv or .parquet (id, class), or .npy (row i is node i)."),
+        typer.Option(
+            metavar="FILE", help="Write the class or number of every node: .csv or .parquet (id, class), or .npy (row i is node i)."
+        ),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run in --out, with its settings, exactly where it stopped.")
@@ -48,7 +50,7 @@ def _the_model(
             help="sage, gcn, gat, gin; for typed graphs rgcn, hgt. auto: sage or rgcn, or the model that fits aggregated features."
         ),
     ] = "auto",
-    target: Annotated[str | None, typer.Option(help="Node type to classify. (default: the one with labels)")] = None,
+    target: Annotated[str | None, typer.Option(help="Node type whose labels are learnt. (default: the one with labels)")] = None,
     num_neighbors: Annotated[
         str,
         typer.Option(
@@ -90,7 +92,7 @@ def _training(
         ),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Name of the split. (default: the only one)")] = None,
-    metric: Annotated[str, typer.Option(help="accuracy, auc or micro-f1. auto: depends on the labels.")] = "auto",
+    metric: Annotated[str, typer.Option(help="accuracy, auc, micro-f1; of numbers rmse, mae or r2. auto: depends on the labels.")] = "auto",
     patience: Annotated[int, typer.Option(help="Stop after this many evaluations without a better val score; 0: never.")] = 0,
     eval_every: Annotated[int, typer.Option(help="Epochs between evaluations.")] = 1,
     evaluation: Annotated[
@@ -365,10 +367,10 @@ def as_text(result: Result, written: dict[str, Path]) -> str:
     from penstock.report import words
 
     parts, epochs = result.description["parts"], f"{result.epochs} epoch{'s' * (result.epochs > 1)}"
-    test = f"test {result.metric} {words.score(result.test)}" if parts["test"] else "no test nodes with a label"
+    test = f"test {result.metric} {words.score(result.test, result.metric)}" if parts["test"] else "no test nodes with a label"
     best = f"{epochs}, no val nodes with a label"
     if parts["val"] and result.best_epoch is not None:
-        best = f"val {words.score(result.val)} at epoch {result.best_epoch + 1} of {result.epochs}"
+        best = f"val {words.score(result.val, result.metric)} at epoch {result.best_epoch + 1} of {result.epochs}"
     speed = f"{words.count(result.seeds_per_s)} seeds/s, peak memory {words.num_bytes(result.peak_memory_bytes)}"
     lines = [f"{test} ({best})", speed, *(f"{name}: {path}" for name, path in written.items())]
     return "\n".join(lines)

@@ -23,13 +23,13 @@ def choose_observer() -> Observer:
     return Panel(console) if console.is_terminal else Lines()
 
 
-def summary_of(record: EpochRecord) -> str:
-    """Return one line about an epoch."""
-    parts = [f"epoch {record.epoch + 1:>3}", f"loss {record.loss:.4f}", f"train {words.score(record.train_score)}"]
+def summary_of(record: EpochRecord, metric: str) -> str:
+    """Return one line about an epoch of a run with that metric."""
+    parts = [f"epoch {record.epoch + 1:>3}", f"loss {record.loss:.4f}", f"train {words.score(record.train_score, metric)}"]
     if record.val is not None:
-        parts.append(f"val {words.score(record.val)}")
+        parts.append(f"val {words.score(record.val, metric)}")
     if record.test is not None:
-        parts.append(f"test {words.score(record.test)}")
+        parts.append(f"test {words.score(record.test, metric)}")
     if record.hit_rate is not None:
         parts.append(f"cache hits {100 * record.hit_rate:.1f} %")
     if record.list_hit_rate is not None:
@@ -67,7 +67,8 @@ def introduction(description: dict[str, Any], num_epochs: int) -> str:
     threads = f"{description['num_workers']} sampling and {description['torch_threads']} model threads"
     names = " and ".join(words.scored_parts(description))
     scored = f", {names} by sampled neighbourhoods" if names and description["evaluation"] == "sampled" else ""
-    return f"{description['model']}, {batches}, {epochs}, {threads}{scored}{_kept(description)}{_on_device(description)}"
+    by = f", labels scored by {description['metric']}"
+    return f"{description['model']}, {batches}, {epochs}, {threads}{by}{scored}{_kept(description)}{_on_device(description)}"
 
 
 def _kept(description: dict[str, Any]) -> str:
@@ -96,6 +97,7 @@ class Lines(Observer):
 
     def __init__(self) -> None:
         self._said_at = time.monotonic()
+        self._metric = ""
 
     def note(self, message: str) -> None:
         """Print it."""
@@ -120,11 +122,12 @@ class Lines(Observer):
 
     def started(self, description: dict[str, Any], num_epochs: int) -> None:
         """Print what begins."""
+        self._metric = description["metric"]
         self.note(introduction(description, num_epochs))
 
     def epoch_done(self, record: EpochRecord, is_best: bool) -> None:
         """Print the epoch."""
-        self.note(summary_of(record) + ("  best so far" if is_best else ""))
+        self.note(summary_of(record, self._metric) + ("  best so far" if is_best else ""))
 
 
 class Panel(Observer):
@@ -141,6 +144,7 @@ class Panel(Observer):
         self._epochs, self._batches = self._bars.add_task("epochs", total=1), self._bars.add_task("batches", total=1)
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._record: EpochRecord | None = None
+        self._metric = ""
         self._shown_at = 0.0
 
     def note(self, message: str) -> None:
@@ -153,6 +157,7 @@ class Panel(Observer):
 
     def started(self, description: dict[str, Any], num_epochs: int) -> None:
         """Open the panel."""
+        self._metric = description["metric"]
         self.note(introduction(description, num_epochs))
         self._bars.update(self._epochs, total=num_epochs)
         self._live.start()
@@ -171,7 +176,7 @@ class Panel(Observer):
 
     def epoch_done(self, record: EpochRecord, is_best: bool) -> None:
         """Leave a line behind."""
-        self._console.print(summary_of(record) + ("  [bold green]best so far[/]" if is_best else ""), highlight=False)
+        self._console.print(summary_of(record, self._metric) + ("  [bold green]best so far[/]" if is_best else ""), highlight=False)
         self._bars.update(self._epochs, completed=record.epoch + 1)
 
     def close(self) -> None:
@@ -188,7 +193,7 @@ class Panel(Observer):
             record = self._record
             table.add_row(
                 f"loss [bold]{record.loss:.4f}[/]",
-                f"train [bold]{words.score(record.train_score)}[/]",
+                f"train [bold]{words.score(record.train_score, self._metric)}[/]",
                 f"[bold]{words.count(record.seeds_per_s)}[/] seeds/s",
                 where_time_goes(record),
             )

@@ -57,8 +57,8 @@ def render(result: Result) -> str:
     """Return the page."""
     description = result.description
     figures = [
-        (words.score(result.test), f"test {result.metric}"),
-        (words.score(result.val), f"val {result.metric}"),
+        (words.score(result.test, result.metric), f"test {result.metric}"),
+        (words.score(result.val, result.metric), f"val {result.metric}"),
         (words.count(result.seeds_per_s), "seeds per second"),
         (str(result.epochs), _epochs(result)),
         (words.num_bytes(result.peak_memory_bytes), "peak memory"),

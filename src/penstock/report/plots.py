@@ -85,13 +85,14 @@ def draw_loss(history: list[EpochRecord]) -> str:
 def draw_scores(history: list[EpochRecord], metric: str) -> str:
     """The metric over epochs: training, val and test."""
     (figure, axes), marker = new_axes(3.8, 2.7), _marker(history)
+    factor, unit = (100, ", %") if metric in words.SHARES else (1, "")
     for name, label, colour in (("train_score", "train (sampled, dropout)", GREY), ("val", "val", BLUE), ("test", "test", ORANGE)):
-        points = [(record.epoch + 1, 100 * getattr(record, name)) for record in history if getattr(record, name) is not None]
+        points = [(record.epoch + 1, factor * getattr(record, name)) for record in history if getattr(record, name) is not None]
         if points:
             axes.plot(*zip(*points, strict=True), color=colour, label=label, **marker)
     if axes.lines:
         axes.legend(frameon=False, fontsize=8)
-    _style(axes, f"{metric}, %")
+    _style(axes, metric + unit)
     return as_svg(figure)
 
 

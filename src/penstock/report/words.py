@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
+
+SHARES = ("accuracy", "auc", "micro-f1")
+"""Metrics that are shown in percent."""
 
 
 def printable(text: str) -> str:
@@ -53,9 +57,13 @@ def seconds(value: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
-def score(value: float | None) -> str:
-    """0.83125 -> '83.13 %'."""
-    return "-" if value is None else f"{100 * value:.2f} %"
+def score(value: float | None, metric: str) -> str:
+    """(0.83125, 'auc') -> '83.13 %'; (0.83125, 'rmse') -> '0.8313', (58432.1, 'rmse') -> '58,432'."""
+    if value is None:
+        return "-"
+    if metric in SHARES:
+        return f"{100 * value:.2f} %"
+    return f"{value:.4g}" if 0 < abs(value) < 1e-4 else f"{value:,.{max(0, 3 - math.floor(math.log10(abs(value) or 1)))}f}"
 
 
 def scored_parts(description: dict[str, Any]) -> list[str]:

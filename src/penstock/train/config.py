@@ -11,6 +11,7 @@ import torch
 from penstock.errors import UsageError, argument
 from penstock.plan import Plan, make_plan
 from penstock.plan.settings import settle, show
+from penstock.train.task import METRICS
 
 PLAIN_MODELS = {
     "sage": "GraphSAGE, mean aggregation",
@@ -25,7 +26,6 @@ TYPED_MODELS = {
 }
 MODELS = {**PLAIN_MODELS, **TYPED_MODELS}
 EVALUATIONS = ("auto", "full", "sampled")
-METRICS = ("auto", "accuracy", "auc", "micro-f1")
 NORMALIZATIONS = ("none", "rows")
 PLAN_SETTINGS = tuple(each.name for each in fields(Plan) if each.name not in ("recipe", "presample_epochs"))
 """Settings of a run that are fields of its plan; `recipe` is a setting of the run itself."""
@@ -38,7 +38,7 @@ class TrainConfig:
     Attributes:
         store: path of the store.
         model: one of MODELS; "auto" takes sage, or rgcn for typed graphs.
-        target: node type to classify; None: the one that has labels.
+        target: node type whose labels are learnt; None: the one that has some.
         num_neighbors: fanout per layer, element 0 next to the seeds; -1 = all. With aggregated features (see `penstock.aggregate`) the
             model has one layer more.
         weight: edge field in proportion to which neighbours are drawn in training; None draws uniformly. Evaluation takes all neighbours.
@@ -54,7 +54,8 @@ class TrainConfig:
         input_dropout: of the features; with wide or many rows it costs more than the rest of the step.
         seed: of all randomness: order, samples, initial weights, dropout.
         split: name of the split; None: the only one.
-        metric: "auto" takes auc for two classes, micro-f1 for multi-label, else accuracy.
+        metric: accuracy or auc of classes, micro-f1 of several labels, rmse, mae or r2 of numbers (integers too are numbers then, not
+            classes). "auto" takes rmse for floats that are not whole, micro-f1 for a 0/1 matrix, auc for two classes, else accuracy.
         normalize: "rows" divides each feature row by the sum of its absolute values (bags of words).
         patience: stop after this many evaluations without a better validation metric; 0 never.
         eval_every: epochs between evaluations.

@@ -24,7 +24,7 @@ from penstock.train.models import GNN
 from penstock.train.parts import PartsStore
 from penstock.train.ranks import Ranks
 from penstock.train.rows import LearntRows
-from penstock.train.task import Task, as_classes, as_float, define_task, has_label, normalize_rows
+from penstock.train.task import Task, as_float, as_labels, define_task, has_label, normalize_rows
 from penstock.train.typed_models import TypedGNN
 
 logger = logging.getLogger("penstock")
@@ -39,10 +39,9 @@ class TrainingData:
 
     Attributes:
         graph: topology.
-        target: node type to classify.
+        target: node type whose labels are learnt.
         x: features per node type that has any; of a partition only their shape and dtype.
-        labels: int[num_nodes] or 0/1 [num_nodes, num_labels] of the target, as stored; see `labels_of`. Of a partition, those of the
-            nodes in the split (`SomeLabels`).
+        labels: of the target, see `as_labels`. Of a partition, those of the nodes in the split (`SomeLabels`).
         parts: "train", "val", "test" -> int64 ids of the target that have a label; val and test may be empty.
         num_unlabelled: "train", "val", "test" -> nodes of it that have no label, and are left out.
         task: what is learnt.
@@ -71,9 +70,9 @@ class TrainingData:
         return self.store.input() if isinstance(self.store, PartsStore) else _Features(self, self.store)
 
     def labels_of(self, nodes: np.ndarray) -> np.ndarray:
-        """int64[n] or 0/1 [n, num_labels]: the labels of nodes of the target."""
+        """The labels of nodes of the target, as the loss of the task takes them."""
         labels = self.labels[nodes]
-        return labels.astype(np.int64, copy=False) if labels.ndim == 1 else labels
+        return labels if self.task.dtype is None else labels.astype(self.task.dtype, copy=False)
 
     def prepare(self, x: torch.Tensor) -> torch.Tensor:
         """Turn raw features into what the model reads."""
@@ -202,12 +201,12 @@ def _read_labels(
         raise UsageError(f"{store.path} has no split {split!r}; it has {', '.join(names)}")
     labels, y, of_target = store.node_field("y", target), store.node_fields(target)["y"], f"{store.path}: labels of '{target}'"
     if isinstance(store, Store):
-        labels = as_classes(labels[:, 0] if labels.shape[1:] == (1,) else labels, of_target)
+        labels = as_labels(labels, y, of_target, metric)
     parts = {part: _part(store, part, split, target) for part in ("train", "val", "test")}
     if parts["train"].size == 0:
         raise MissingFieldError(f"{store.path}: split {split or 'default'!r} of '{target}' has no train nodes")
     task = define_task(labels, parts["train"], metric, of_target, y.properties.get("num_classes"))
-    labelled = {part: has_label(labels, ids, task.num_outputs) for part, ids in parts.items()}
+    labelled = {part: has_label(labels, ids, task) for part, ids in parts.items()}
     parts |= {part: parts[part][mask] for part, mask in labelled.items() if not mask.all()}
     return labels, parts, {part: int((~mask).sum()) for part, mask in labelled.items()}, task
 

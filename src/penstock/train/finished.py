@@ -35,7 +35,7 @@ from penstock.train.inference import source_of, steps_of
 from penstock.train.models import GNN
 from penstock.train.run import CHECKPOINT
 from penstock.train.tables import Columns, write_table
-from penstock.train.task import Task
+from penstock.train.task import task_of
 from penstock.train.typed_models import TypedGNN
 
 ROWS = ("outputs", "hidden")
@@ -61,7 +61,8 @@ def infer_run(
         run: its folder; the weights are the best by val, or the last.
         out: file; None: `outputs.npy` or `hidden.npy` in the folder of the run. An `.npy` holds float32[num_nodes, width], whose row i is
             that of node i of the store; a `.parquet` the user's `id` of each node, and a list column `outputs` or `hidden`.
-        rows: "outputs": of the last layer, before any softmax; "hidden": of the layer before it, embeddings.
+        rows: "outputs": of the last layer, logits before any softmax, or numbers in the unit of the labels; "hidden": of the layer before
+            it, embeddings.
         store: where it is, if not where it was in training; with `inductive` another one.
         inductive: the store need not be that of the training, but of the same types, features and width of features: of a day later, for
             instance. It needs no labels. Rows that nodes learnt in place of features are theirs by your ids, where there are any, for which
@@ -81,7 +82,7 @@ def infer_run(
     data, model, epoch = _learnt(folder, store, progress, is_inductive=inductive)
     path, ending = result_file(folder / f"{rows}.npy" if out is None else out, "out", (".npy", ".parquet"))
     model = model.to(tensor_device(device) if device != "cpu" else device)
-    steps = steps_of(model, data.graph, data.prepare)
+    steps = steps_of(model, data.graph, data.prepare, data.task.read)
     if rows == "hidden" and model.num_layers == 1:
         raise UsageError(f"the model of {run} has one layer, and none before it: {argument('rows', 'hidden')} needs two")
     steps = steps if rows == "outputs" else steps[:-1]
@@ -154,7 +155,7 @@ def _learnt(
         )
     task = None
     if is_other and "task" in state:  # runs of before have none, and take it from labels
-        task, config = Task(**state["task"]), replace(config, target=state["target"])
+        task, config = task_of(state["task"]), replace(config, target=state["target"])
     data = read_training_data(opened, config, task)
     with torch.device("meta"):
         model = data.make_model(config)

@@ -49,10 +49,10 @@ class History:
         self.epochs.append(self.record)
         self.record = EpochRecord(self.record.epoch + 1)
 
-    def is_improved(self) -> bool:
+    def is_improved(self, *, is_larger_better: bool) -> bool:
         """Whether the epoch under way, which has been evaluated, is the best so far."""
         val, before = self.record.val, self.best.val
-        return before is None or (val is not None and val > before)
+        return before is None or (val is not None and (val > before if is_larger_better else val < before))
 
     def is_over(self, num_epochs: int, patience: int) -> bool:
         """Whether all epochs are trained, or `patience` evaluations came after the best one; 0: any number may."""

@@ -95,6 +95,6 @@ def _typed_steps(model: TypedGNN, prepare: Features, finish: Finish) -> list[Ste
         rows = model.layer(i, {t: batch[t].x if "x" in batch[t] else none for t in batch.node_types}, layer)
         if i < model.num_layers - 1:
             return rows
-        return {model.target: finish(model.classify(rows[model.target]).cpu().numpy())}
+        return {model.target: finish(model.last(rows[model.target]).cpu().numpy())}
 
     return [OfRows(encode), *(lambda batch, i=i: step(i, batch) for i in range(model.num_layers))]

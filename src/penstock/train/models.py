@@ -50,7 +50,8 @@ class GNN(nn.Module):
         self.dropouts = [input_dropout] + [dropout] * (self.num_layers - 1)
         self.rows = rows
         pairs = list(pairwise(sizes))
-        self.convs = nn.ModuleList([_make_conv(kind, i == self.num_layers - 1, *pair, dropout, heads) for i, pair in enumerate(pairs)])
+        convs = [_make_conv(kind, i == self.num_layers - 1, *pair, sizes[1], dropout, heads) for i, pair in enumerate(pairs)]
+        self.convs = nn.ModuleList(convs)
 
     def table(self, node_type: NodeType) -> LearntRows:
         """The rows that nodes learn."""
@@ -102,13 +103,14 @@ class GNN(nn.Module):
         return x
 
 
-def _make_conv(kind: str, is_last: bool, width_in: int, width_out: int, dropout: float, heads: int) -> nn.Module:
+def _make_conv(kind: str, is_last: bool, width_in: int, width_out: int, between: int, dropout: float, heads: int) -> nn.Module:
+    """`between`: the width within a layer of gin, whose last one may have a single output."""
     if kind == "sage":
         return Sage(width_in, width_out)
     if kind == "gcn":
         return Gcn(width_in, width_out, normalize=False, add_self_loops=False)
     if kind == "gin":
-        return Gin(nn.Sequential(nn.Linear(width_in, width_out), nn.ReLU(), nn.Linear(width_out, width_out)), train_eps=True)
+        return Gin(nn.Sequential(nn.Linear(width_in, between), nn.ReLU(), nn.Linear(between, width_out)), train_eps=True)
     assert kind == "gat", f"{kind} has no branch here"
     if is_last:
         return Gat(width_in, width_out, heads=1, concat=False, dropout=dropout)

@@ -23,7 +23,7 @@ from penstock.partition.part import num_parts_at
 from penstock.records import EdgeType, Graph, NodeType
 from penstock.store import ArraySpec
 from penstock.train.ranks import Ranks
-from penstock.train.task import as_classes
+from penstock.train.task import as_labels
 
 
 @contextmanager
@@ -105,8 +105,9 @@ class PartsStore:
         """Which part owns which node."""
         return self._joined.books[node_type]
 
-    def read_labels(self) -> None:
-        """Have the labels of the nodes in the split, which all processes tell each other. All call it at the same point."""
+    def read_labels(self, metric: str) -> None:
+        """Have the labels of the nodes in the split, as a metric needs them, which all processes tell each other. All call it at the same
+        point."""
         own = self._ranks.agree(self._own_labels)
         everyones = self._ranks.gather({t: (positions, rows) for t, (_, positions, rows) in own.items()})
         for node_type, (ids, _, rows) in own.items():
@@ -114,7 +115,8 @@ class PartsStore:
             for each in everyones:
                 positions, theirs = each[node_type]
                 values[positions] = theirs
-            values = as_classes(values[:, 0] if values.shape[1:] == (1,) else values, f"{self.path}: labels of '{node_type}'")
+            spec = self.node_fields(node_type)["y"]
+            values = as_labels(values, spec, f"{self.path}: labels of '{node_type}'", metric)
             self._labels[node_type] = SomeLabels(ids, values, self.num_nodes[node_type])
 
     def _own_labels(self) -> dict[NodeType, tuple[np.ndarray, np.ndarray, np.ndarray]]:

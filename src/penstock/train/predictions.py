@@ -1,7 +1,7 @@
-"""The class of every node into a file.
+"""What is predicted of every node, into a file.
 
-In: classes by node, and the store. Out: `.npy`, whose row i is node i (`store.original_ids` has the ids), or a table with the user's ids
-and the names of classes where the store has them. Invariant: the file is whole, or is not there.
+In: a class, labels or numbers for each node, and the store. Out: `.npy`, whose row i is node i (`store.original_ids` has the ids), or a
+table with the user's ids and the names of classes where the store has them. Invariant: the file is whole, or is not there.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def predictions_file(path: str | os.PathLike[str] | None) -> ResultFile | None:
     return None if path is None else result_file(path, "predictions", (".npy", ".csv", ".parquet"))
 
 
-def write_predictions(file: ResultFile, classes: np.ndarray, store: Store | PartsStore, node_type: str) -> None:
-    """Write int64[num_nodes] classes, or 0/1 uint8[num_nodes, num_labels]; a file that is there is replaced.
+def write_predictions(file: ResultFile, predicted: np.ndarray, store: Store | PartsStore, node_type: str) -> None:
+    """Write what `Task.decide` returned for all nodes; a file that is there is replaced.
 
     Raises:
         StoreError: the disk is full, or the folder is read-only.
@@ -35,13 +35,14 @@ def write_predictions(file: ResultFile, classes: np.ndarray, store: Store | Part
     with replacing(file.path, again) as aside:
         if file.ending == ".npy":
             with open(aside, "wb") as opened:
-                np.save(opened, classes)
+                np.save(opened, predicted)
         else:
-            write_table(aside, file.ending, len(classes), partial(_columns, classes, names), store, node_type)
+            write_table(aside, file.ending, len(predicted), partial(_columns, predicted, names), store, node_type)
 
 
-def _columns(classes: np.ndarray, names: np.ndarray, piece: slice) -> Columns:
-    rows = classes[piece]
+def _columns(predicted: np.ndarray, names: np.ndarray, piece: slice) -> Columns:
+    rows = predicted[piece]
+    is_number = rows.dtype.kind == "f"
     if rows.ndim == 1:
-        return {"class": names[rows] if names.size else rows}
-    return {f"label_{number}": rows[:, number] for number in range(rows.shape[1])}
+        return {"number": rows} if is_number else {"class": names[rows] if names.size else rows}
+    return {f"{'number' if is_number else 'label'}_{number}": rows[:, number] for number in range(rows.shape[1])}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,7 @@ from penstock.train.parts import PartsStore, joined
 from penstock.train.predictions import predictions_file, write_predictions
 from penstock.train.ranks import SAVE, STOP, Ranks
 from penstock.train.steps import Steps
+from penstock.train.task import Numbers
 
 CHECKPOINT = "checkpoint.pt"
 
@@ -74,8 +75,8 @@ def train(
         out: folder of the run, made if need be. With several processes, the first one's counts.
         resume: go on from the folder's checkpoint, if there is one.
         observer: is called as the run proceeds.
-        predictions: file for the class of every node by the best weights (see `penstock.train.predictions`). With several processes, the
-            first one's counts.
+        predictions: file for the class or number of every node by the best weights (see `penstock.train.predictions`). With several
+            processes, the first one's counts.
         group: of `torch.distributed`; None: the default one, if there is one. Each step is over a batch of each process, with the mean of
             the gradients over all their seeds; val and test are computed together, over sampled neighbourhoods by default.
     Returns:
@@ -94,7 +95,7 @@ def train(
     with joined(config.store, ranks) as graph, ExitStack() as stack:
         store = ranks.agree(lambda: Store.open(config.store)) if graph is None else PartsStore(config.store, graph, ranks, config.split)
         if isinstance(store, PartsStore):
-            store.read_labels()
+            store.read_labels(config.metric)
         digest = store.digest
         ranks.agree(partial(_check_alike, digest, config, ranks.from_first(lambda: (digest, config))))
         # refuses most of what cannot work before the folder is made
@@ -102,9 +103,9 @@ def train(
         stack.enter_context(ranks.entered(lock_folder(folder) if ranks.is_first else nullcontext()))
         result = run.go(resume)
         if file is not None:
-            run.observer.note(f"predicting the class of every node, into {file.path}")
-            classes = run.predict()
-            ranks.from_first(lambda: write_predictions(file, classes, run.store, run.data.target))
+            run.observer.note(f"predicting the label of every node, into {file.path}")
+            predicted = run.predict()
+            ranks.from_first(lambda: write_predictions(file, predicted, run.store, run.data.target))
             if file.ending != ".npy" and isinstance(store, PartsStore):
                 run.observer.note(
                     f"{file.path} has numbers of nodes: your ids, if there are others, stay with the store that {config.store} was cut "
@@ -117,7 +118,7 @@ def refuse_new(config: TrainConfig, out: str | os.PathLike[str]) -> NodeType:
     """Raise what `train` would raise for a new run of one process, as far as that is seen without any work.
 
     Returns:
-        The node type that it classifies.
+        The node type whose labels it learns.
     """
     folder = Path(out)
     refuse_in_store(folder)
@@ -140,7 +141,8 @@ def make_order(plan: Plan, config: TrainConfig, data: TrainingData) -> Order | s
     if plan.order == SPLIT:
         return SPLIT
     seeds = data.target, data.parts["train"]
-    return order_by_name(plan.order, data.graph, seeds, data.labels, seed=config.seed, batch_size=config.batch_size)
+    labels = data.labels if data.labels.ndim == 1 or not isinstance(data.task, Numbers) else None  # which are no 0 and 1
+    return order_by_name(plan.order, data.graph, seeds, labels, seed=config.seed, batch_size=config.batch_size)
 
 
 def _check_alike(digest: str, config: TrainConfig, first: tuple[str, TrainConfig]) -> None:
@@ -371,7 +373,7 @@ class _Run:
         self._save()  # an evaluation over all neighbours may take longer than the epoch did
         record.val, record.test = self.evaluation.scores(self.loader)
         record.eval_s = time.perf_counter() - started
-        if not history.is_improved():
+        if not history.is_improved(is_larger_better=self.data.task.is_larger_better):
             return False
         if not history.best.model:
             give_back_freed_memory()  # of steps: learnt rows may have no room beside it for a copy
@@ -379,7 +381,7 @@ class _Run:
         return True
 
     def predict(self) -> np.ndarray:
-        """Return the class of every node of the target type, see `Task.decide`, by the weights that were best by val, or else the last."""
+        """Return what is predicted of every node of the target, see `Task.decide`, by the weights that were best by val, or the last."""
         if self.history.best.model:
             self.learner.model.load_state_dict(self.history.best.model)
         data = self.data
@@ -393,7 +395,7 @@ class _Run:
         loaders, (random, *others) = zip(*self.ranks.gather((self.loader.state_dict(), self.learner.random_state())), strict=True)
         state = {
             "config": self.config.as_dict() | {"store": os.path.abspath(self.config.store)},  # for who looks for it from another folder
-            "task": asdict(self.data.task),
+            "task": self.data.task.as_dict(),
             "target": self.data.target,
             **self.learner.state(),
             **random,

@@ -1,11 +1,14 @@
-"""What is learnt: labels, loss and metric of node classification, single-label, multi-label or binary.
+"""What is learnt: labels, loss and metric of node classification (single-label, multi-label or binary), and of node regression.
 
-In: a label array and a choice of metric. Out: functions over logits. Metrics lie in [0, 1], larger is better.
+In: a label array and a choice of metric. Out: functions over what a model returns for nodes: logits, or numbers in units of their spread.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,77 +16,216 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from penstock.errors import InputError, argument
+from penstock.store import ArraySpec
+
+OF_NUMBERS = ("rmse", "mae", "r2")
+"""Metrics of regression."""
+METRICS = ("auto", "accuracy", "auc", "micro-f1", *OF_NUMBERS)
 
 _BLOCK = 1 << 16
 """Nodes whose labels are looked at together."""
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """Node classification.
+class Task(ABC):
+    """What a model learns of nodes. `score` is of all rows at once, or of what `digest` kept of them.
 
     Attributes:
-        num_outputs: classes, or labels of a multi-label task.
-        is_multi_label: labels are a 0/1 matrix.
-        metric: accuracy, auc or micro-f1.
+        num_outputs: width of a row that the model returns.
+        metric: one of METRICS, but for "auto".
     """
 
     num_outputs: int
-    is_multi_label: bool
     metric: str
+    dtype: ClassVar[type | None] = None
+    """Of the labels that `loss` takes; None: as they are stored."""
 
-    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Mean loss over the rows."""
-        if self.is_multi_label:
-            return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
-        return F.cross_entropy(logits, labels)
+    @property
+    def is_larger_better(self) -> bool:
+        """Whether a larger score is a better one."""
+        return True
 
-    def decide(self, logits: np.ndarray) -> np.ndarray:
-        """The class of each row, int64[n]; for multi-label, which labels, 0/1 uint8[n, num_labels]."""
-        return (logits > 0).astype(np.uint8) if self.is_multi_label else logits.argmax(axis=1)
+    @abstractmethod
+    def is_labelled(self, labels: np.ndarray) -> np.ndarray:
+        """bool[n]: which rows of labels are such, of n nodes."""
 
-    def digest(self, logits: np.ndarray) -> np.ndarray:
-        """What `score` needs of each row, and no more: classes in the narrowest integers, decided labels, or a margin for auc."""
-        if self.is_multi_label:
-            return self.decide(logits)
-        if self.metric == "auc":
-            return logits[:, 1].astype(np.float64) - logits[:, 0]
-        return self.decide(logits).astype(np.min_scalar_type(self.num_outputs))
+    @abstractmethod
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Mean loss over rows float[n, num_outputs] of the model."""
 
-    def score(self, logits: np.ndarray, labels: np.ndarray) -> float:
+    @abstractmethod
+    def decide(self, outputs: np.ndarray) -> np.ndarray:
+        """What is predicted by each row: a class, the labels, or numbers."""
+
+    def read(self, outputs: np.ndarray) -> np.ndarray:
+        """float32[n, num_outputs]: rows as users read them."""
+        return outputs
+
+    def digest(self, outputs: np.ndarray) -> np.ndarray:
+        """What `score_digest` needs of each row, and no more."""
+        return self.decide(outputs)
+
+    def score(self, outputs: np.ndarray, labels: np.ndarray) -> float:
         """The metric over all rows; nan for none."""
-        return self.score_digest(self.digest(logits), labels)
+        return self.score_digest(self.digest(outputs), labels)
 
     def score_digest(self, digest: np.ndarray, labels: np.ndarray) -> float:
-        """The metric, from what `digest` kept of the rows."""
-        if len(labels) == 0:
-            return float("nan")
-        if self.is_multi_label:
-            return micro_f1(digest > 0, labels > 0)
+        """The metric, from what `digest` kept of the rows; nan where there is none."""
+        return self._score(digest, labels) if len(labels) else float("nan")
+
+    @abstractmethod
+    def _score(self, digest: np.ndarray, labels: np.ndarray) -> float:
+        """The same, for a row at least."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for a checkpoint."""
+        return {"kind": next(kind for kind, each in KINDS.items() if each is type(self)), **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Classes(Task):
+    """A class of each node, int in [0, num_outputs). Metrics: accuracy, auc."""
+
+    dtype = np.int64
+
+    def is_labelled(self, labels: np.ndarray) -> np.ndarray:
+        """Those from 0 on."""
+        return (labels >= 0) & (labels < self.num_outputs)
+
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Cross entropy."""
+        return F.cross_entropy(outputs, labels)
+
+    def decide(self, outputs: np.ndarray) -> np.ndarray:
+        """int64[n]."""
+        return outputs.argmax(axis=1)
+
+    def digest(self, outputs: np.ndarray) -> np.ndarray:
+        """Classes in the narrowest integers, or a margin for auc."""
+        if self.metric == "auc":
+            return outputs[:, 1].astype(np.float64) - outputs[:, 0]
+        return self.decide(outputs).astype(np.min_scalar_type(self.num_outputs))
+
+    def _score(self, digest: np.ndarray, labels: np.ndarray) -> float:
         if self.metric == "auc":
             return area_under_roc(digest, labels == 1)
         return float((digest == labels).mean())  # micro-F1 of single labels is the accuracy
 
 
-def has_label(labels: np.ndarray, ids: np.ndarray, num_classes: int) -> np.ndarray:
-    """bool[n]: which of int64[n] nodes have one, a class in [0, num_classes) or a row of 0 and 1."""
-    found = np.empty(ids.size, np.bool_)
-    for start in range(0, ids.size, _BLOCK):
-        some = np.asarray(labels[ids[start : start + _BLOCK]])
-        found[start : start + _BLOCK] = (some >= 0) & (some < num_classes) if some.ndim == 1 else ((some == 0) | (some == 1)).all(axis=1)
-    return found
+@dataclass(frozen=True, slots=True)
+class Labels(Task):
+    """Which of several labels each node has, 0/1 [n, num_outputs]. Metric: micro-f1."""
+
+    def is_labelled(self, labels: np.ndarray) -> np.ndarray:
+        """Rows of 0 and 1."""
+        return ((labels == 0) | (labels == 1)).all(axis=1)
+
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Binary cross entropy."""
+        return F.binary_cross_entropy_with_logits(outputs, labels.to(outputs.dtype))
+
+    def decide(self, outputs: np.ndarray) -> np.ndarray:
+        """0/1 uint8[n, num_outputs]."""
+        return (outputs > 0).astype(np.uint8)
+
+    def _score(self, digest: np.ndarray, labels: np.ndarray) -> float:
+        return micro_f1(digest > 0, labels > 0)
 
 
-def as_classes(labels: np.ndarray, name: str) -> np.ndarray:
-    """Labels as they are; but whole numbers kept as float[num_nodes], as pandas writes classes where some are missing, as int64, NaN as -1.
+@dataclass(frozen=True, slots=True)
+class Numbers(Task):
+    """A number of each node, or several, float[n] or float[n, num_outputs]. Metrics: rmse, mae, r2, each as a mean
+    over columns.
 
-    Raises:
-        InputError: floats that are not whole.
+    A model learns them in units of their spread, since the size of a step of Adam does not depend on their unit.
+
+    Attributes:
+        mean, spread: of the train labels, per column; the spread is the standard deviation, or 1 where all are equal.
     """
-    if labels.ndim != 1 or labels.dtype.kind != "f":
+
+    mean: tuple[float, ...]
+    spread: tuple[float, ...]
+    dtype = np.float64
+
+    @property
+    def is_larger_better(self) -> bool:
+        """Only of r2."""
+        return self.metric == "r2"
+
+    def is_labelled(self, labels: np.ndarray) -> np.ndarray:
+        """Rows of finite numbers."""
+        return np.all(np.isfinite(labels.reshape(-1, self.num_outputs)), axis=1)
+
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Of squares; for mae of absolute values."""
+        mean, spread = _there(self.mean, labels.device), _there(self.spread, labels.device)
+        wanted = ((labels.reshape(outputs.shape) - mean) / spread).to(outputs.dtype)
+        return F.l1_loss(outputs, wanted) if self.metric == "mae" else F.mse_loss(outputs, wanted)
+
+    def read(self, outputs: np.ndarray) -> np.ndarray:
+        """In the unit of the labels."""
+        return self._in_their_unit(outputs).astype(np.float32)
+
+    def decide(self, outputs: np.ndarray) -> np.ndarray:
+        """float32[n], or [n, num_outputs] of several."""
+        return self.read(outputs)[:, 0] if self.num_outputs == 1 else self.read(outputs)
+
+    def digest(self, outputs: np.ndarray) -> np.ndarray:
+        """float64[n, num_outputs], in the unit of the labels."""
+        return self._in_their_unit(outputs)
+
+    def _in_their_unit(self, outputs: np.ndarray) -> np.ndarray:
+        return outputs.astype(np.float64) * self.spread + self.mean
+
+    def _score(self, digest: np.ndarray, labels: np.ndarray) -> float:
+        wanted = labels.astype(np.float64).reshape(digest.shape)
+        if self.metric == "mae":
+            return float(np.abs(digest - wanted).mean())
+        error = np.square(digest - wanted).mean(axis=0)
+        if self.metric == "rmse":
+            return float(np.sqrt(error).mean())
+        has_spread = np.ptp(wanted, axis=0) > 0
+        return float(np.mean(1 - error[has_spread] / wanted.var(axis=0)[has_spread])) if has_spread.any() else float("nan")
+
+
+@lru_cache(maxsize=8)
+def _there(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """float64[n] on a device; copied there once, since the host waits for that."""
+    return torch.tensor(values, dtype=torch.float64, device=device)
+
+
+KINDS: dict[str, type[Task]] = {"classes": Classes, "labels": Labels, "numbers": Numbers}
+"""What can be learnt. A new task is a class here, and a branch of `define_task`."""
+
+
+def task_of(values: dict[str, Any]) -> Task:
+    """Read what `as_dict` wrote; ValueError, TypeError or KeyError for anything else."""
+    if "kind" not in values:  # of runs of before
+        return (Labels if values["is_multi_label"] else Classes)(values["num_outputs"], values["metric"])
+    values = dict(values)
+    return KINDS[values.pop("kind")](**values)
+
+
+def as_labels(values: np.ndarray, spec: ArraySpec, name: str, metric: str) -> np.ndarray:
+    """Labels as a task reads them: a matrix of one column as a vector; and classes that are kept as floats, as pandas writes whole numbers
+    where some are missing, as int64, NaN as -1.
+
+    Args:
+        values, spec: as stored.
+        name: of the labels, for messages.
+        metric: one of METRICS. With "auto" floats that are not whole are numbers.
+    Raises:
+        InputError: such floats, and the metric is one of classes.
+    """
+    labels = values[:, 0] if values.shape[1:] == (1,) else values
+    if spec.dtype == "bfloat16":
+        labels = (labels.astype(np.uint32) << 16).view(np.float32)
+    if labels.ndim != 1 or labels.dtype.kind != "f" or metric in OF_NUMBERS:
         return labels
     found = np.where(np.isnan(labels), -1, labels)
     bad = np.flatnonzero(~(np.abs(found) < 1 << 31) | (found != np.floor(found)))
+    if metric == "auto" and np.isfinite(found[bad]).any():
+        return labels
     if bad.size:
         raise InputError(f"{name} must be classes, whole numbers from 0, or a 0/1 matrix; node {bad[0]} has {found[bad[0]]:g}")
     return found.astype(np.int64)
@@ -93,35 +235,82 @@ def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: st
     """Read the task off the labels.
 
     Args:
-        labels: int[num_nodes], below 0 for none; or 0/1 [num_nodes, num_labels], anything else in a row for none.
+        labels: of `as_labels`: int[num_nodes], below 0 for none; 0/1 [num_nodes, num_labels], anything else in a row for none; or numbers,
+            [num_nodes] or [num_nodes, k], NaN or infinite for none.
         train_ids: nodes of which one has a label at least; of 0/1 rows all.
-        metric: "auto" or a metric.
+        metric: one of METRICS.
         name: of the labels, for messages.
         num_classes: where it is known; None looks at all labels.
     """
-    if labels.ndim == 2:
-        if metric not in ("auto", "micro-f1"):
-            raise InputError(f"{name} is multi-label: {argument('metric', metric)} does not suit it, micro-f1 does")
-    elif labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise InputError(f"{name} must be integer classes or a 0/1 matrix, got {labels.dtype} {list(labels.shape)}")
-    if num_classes is None or labels.ndim == 2:
-        num_classes = 2 if labels.ndim == 2 else int(labels.max()) + 1
-    without = train_ids[~has_label(labels, train_ids, num_classes)]
-    wrong = without if labels.ndim == 2 else without[np.asarray(labels[without]) >= num_classes]
+    if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf":
+        raise InputError(f"{name} must be classes, numbers or a 0/1 matrix, got {labels.dtype} {list(labels.shape)}")
+    if metric in OF_NUMBERS or (metric == "auto" and _are_numbers(labels, train_ids)):
+        return _numbers(labels, train_ids, "rmse" if metric == "auto" else metric, name)
+    return _labels(labels, train_ids, metric, name) if labels.ndim == 2 else _classes(labels, train_ids, metric, name, num_classes)
+
+
+def _are_numbers(labels: np.ndarray, train_ids: np.ndarray) -> bool:
+    """Whether labels are floats, and, if of several columns, not whole ones on train nodes."""
+    if labels.dtype.kind != "f" or labels.ndim == 1:
+        return labels.dtype.kind == "f"
+    pieces = (labels[train_ids[start : start + _BLOCK]] for start in range(0, train_ids.size, _BLOCK))
+    return any((rows[np.isfinite(rows)] % 1).any() for rows in pieces)
+
+
+def _numbers(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: str) -> Numbers:
+    rows = np.asarray(labels[train_ids], np.float64)
+    rows = rows if rows.ndim == 2 else rows[:, None]
+    rows = rows[np.isfinite(rows).all(axis=1)]
+    if not len(rows):
+        raise _nothing(train_ids, name)
+    spread = rows.std(axis=0)
+    if not spread.any():
+        raise InputError(f"{name}: all {len(rows)} train nodes have the same, there is nothing to learn")
+    return Numbers(rows.shape[1], metric, tuple(rows.mean(axis=0).tolist()), tuple(np.where(spread > 0, spread, 1.0).tolist()))
+
+
+def _labels(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: str) -> Labels:
+    task = Labels(labels.shape[1], "micro-f1")
+    if metric not in ("auto", task.metric):
+        raise InputError(f"{name} is multi-label: {argument('metric', metric)} does not suit it, {task.metric} does")
+    wrong = train_ids[~has_label(labels, train_ids, task)]
     if wrong.size:
-        what, do = (f"a label that is none of {num_classes} classes", "is the store whole?")
-        if labels.ndim == 2:
-            what, do = "something else than 0 and 1", "leave those without labels out of the split"
-        raise InputError(f"{wrong.size} of {train_ids.size} train nodes have {what} in {name}; first is node {wrong[0]}: {do}")
-    if labels.ndim == 2:
-        return Task(labels.shape[1], True, "micro-f1")
+        raise InputError(
+            f"{wrong.size} of {train_ids.size} train nodes have something else than 0 and 1 in {name}; first is node {wrong[0]}: leave "
+            f"those without labels out of the split, or learn numbers by {argument('metric', 'rmse')}"
+        )
+    return task
+
+
+def _classes(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: str, num_classes: int | None) -> Classes:
+    num_classes = int(labels.max()) + 1 if num_classes is None else num_classes
+    task = Classes(num_classes, ("auc" if num_classes == 2 else "accuracy") if metric == "auto" else metric)
+    without = train_ids[~has_label(labels, train_ids, task)]
+    wrong = without[np.asarray(labels[without]) >= num_classes]
+    if wrong.size:
+        raise InputError(
+            f"{wrong.size} of {train_ids.size} train nodes have a label that is none of {num_classes} classes in {name}; first is node "
+            f"{wrong[0]}: is the store whole?"
+        )
     if without.size == train_ids.size:
-        raise InputError(f"none of {train_ids.size} train nodes has a label in {name}: choose another split, or ingest their labels")
+        raise _nothing(train_ids, name)
     if num_classes < 2:
         raise InputError(f"{name}: {num_classes} class in all, there is nothing to learn")
     if metric == "auc" and num_classes != 2:
         raise InputError(f"{name}: {num_classes} classes, and auc takes two: choose another {argument('metric')}")
-    return Task(num_classes, False, ("auc" if num_classes == 2 else "accuracy") if metric == "auto" else metric)
+    return task
+
+
+def _nothing(train_ids: np.ndarray, name: str) -> InputError:
+    return InputError(f"none of {train_ids.size} train nodes has a label in {name}: choose another split, or ingest their labels")
+
+
+def has_label(labels: np.ndarray, ids: np.ndarray, task: Task) -> np.ndarray:
+    """bool[n]: which of int64[n] nodes have a label of the task."""
+    found = np.empty(ids.size, np.bool_)
+    for start in range(0, ids.size, _BLOCK):
+        found[start : start + _BLOCK] = task.is_labelled(np.asarray(labels[ids[start : start + _BLOCK]]))
+    return found
 
 
 def area_under_roc(scores: np.ndarray, is_positive: np.ndarray) -> float:

@@ -27,7 +27,7 @@ class TypedGNN(nn.Module):
         widths: node type -> feature width, or None where it has no features.
         make_rows: makes what the nodes of a type without features learn.
         edge_types: of the graph.
-        target: node type to classify.
+        target: node type whose labels are learnt.
         hidden, num_outputs, num_layers, heads: as usual.
         dropout, input_dropout: on the input of every layer, and on the features.
     """
@@ -89,7 +89,7 @@ class TypedGNN(nn.Module):
             sums[dst] = sums[dst] + message if dst in sums else message
         return {t: _cut(sums.get(t), x[t], count).relu() for t, count in layer.num_dst.items()}
 
-    def classify(self, x: Tensor) -> Tensor:
+    def last(self, x: Tensor) -> Tensor:
         """float[n, num_outputs] from the last layer's rows of the target type."""
         return self.head(dropout(x, self.dropout, self.training))
 
@@ -98,7 +98,7 @@ class TypedGNN(nn.Module):
         x = {t: self.encode(t, rows) for t, rows in x.items()}
         for i, layer in enumerate(layers):
             x = self.layer(i, x, layer)
-        return self.classify(x[self.target])
+        return self.last(x[self.target])
 
 
 def _names(edge_types: list[EdgeType]) -> dict[EdgeType, str]:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -237,7 +238,8 @@ def test_interrupt_is_one_line_and_leaves_nothing(number, tmp_path):
     rng = np.random.default_rng(0)
     path = tmp_path / "edges.csv"
     np.savetxt(path, rng.integers(0, 10**6, (1_000_000, 2)), fmt="%d", delimiter=",", header="src,dst", comments="")
-    process = python("ingest", path, tmp_path / "store", env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    as_usual = partial(signal.signal, number, signal.SIG_DFL)  # if these tests were started by nohup
+    process = python("ingest", path, tmp_path / "store", env={**os.environ, "PYTHONUNBUFFERED": "1"}, preexec_fn=as_usual)
     while not any(name.name.startswith(".store.partial") for name in tmp_path.iterdir()):
         assert process.poll() is None
         time.sleep(0.005)

@@ -122,7 +122,15 @@ def test_labels_that_are_not_whole(tmp_path, capfd):
     data = make_data()
     data.y = data.y + 0.5
     ingest(data, tmp_path / "store")
-    assert "node 0 has 0.5" in said(capfd, "train", tmp_path / "store", "--out", tmp_path / "run", *TRAIN)
+    assert "node 0 has 0.5" in said(capfd, "train", tmp_path / "store", "--out", tmp_path / "run", "--metric", "accuracy", *TRAIN)
+
+
+def test_labels_that_are_all_equal(tmp_path, capfd):
+    data = make_data()
+    data.y = torch.full((400,), 0.5)
+    ingest(data, tmp_path / "store")
+    message = said(capfd, "train", tmp_path / "store", "--out", tmp_path / "run", *TRAIN)
+    assert "train nodes have the same, there is nothing to learn" in message
 
 
 def test_features_without_a_column(tmp_path, capfd):
