@@ -13,6 +13,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
+from typing import Any
 
 import numpy as np
 
@@ -96,6 +98,12 @@ class NeighborSampler:
         moved = copy.copy(self)
         moved.graph = graph
         return moved
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that make this sampler over a graph."""
+        names = list(signature(NeighborSampler).parameters)[2:]
+        return {"num_neighbors": self.fanouts} | {name: getattr(self, name) for name in names}
 
     @property
     def sampled(self) -> Graph:
