@@ -184,6 +184,7 @@ class Source:
     Attributes:
         nodes, edges: tables by type, in the order of the store.
         is_homogeneous: there is one node type and one edge type, and batches are `Data`.
+        is_undirected: of edges between nodes of one type only one direction is here; ingestion adds the other.
         mapped: node types whose ids are not 0..n-1: any 64-bit integers, or strings.
         splits: node type -> split name -> part ("train", "val", "test") -> int64 row numbers of the node type.
         provenance: information about the origin, to be recorded.
@@ -192,6 +193,7 @@ class Source:
     nodes: dict[NodeType, NodeTable]
     edges: dict[EdgeType, EdgeTable]
     is_homogeneous: bool
+    is_undirected: bool = False
     mapped: frozenset[NodeType] = frozenset()
     splits: dict[NodeType, dict[str, dict[str, np.ndarray]]] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
