@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.errors import InputError
 from penstock.records import EdgeType, NodeType
 from penstock.sources.time_units import TimeUnit
 
@@ -70,10 +71,17 @@ class Chunk:
     Attributes:
         first_row: number of the first row within the table.
         columns: column name -> array[num_rows, *row_shape], or a pyarrow string array for string ids.
+    Raises:
+        InputError: columns of different lengths.
     """
 
     first_row: int
     columns: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        lengths = {name: len(values) for name, values in self.columns.items()}
+        if len({*lengths.values()}) > 1:
+            raise InputError(f"columns of a chunk must have equally many rows, got {lengths}")
 
     @property
     def num_rows(self) -> int:
