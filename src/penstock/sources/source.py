@@ -106,7 +106,8 @@ class Table(ABC):
 
     @abstractmethod
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
-        """Yield chunks from the first row on, of at most `max_rows` rows; `names`: only these columns."""
+        """Yield chunks from the first row on, of 1 to `max_rows` rows, with columns as in `columns`; `names`: only these, in this order.
+        Every call yields the same rows, also while another reading is under way."""
 
     @property
     def expected_rows(self) -> int | None:
