@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock import cache
 from penstock.cache import CLOCK, FIFO, LFU, LRU, S3FIFO, SIEVE, Belady, Policy, Static, simulate
 from penstock.cache import belady as belady_module
 from penstock.cache import fifo as fifo_module
@@ -64,6 +65,7 @@ def test_a_name_is_that_of_one_policy():
 def test_every_dynamic_policy_has_a_model():
     tested = [each().make(5, 2) for each in ModelContract.__subclasses__()]
     assert {policy.name: type(policy) for policy in tested} == DYNAMIC, "DYNAMIC in cache/choose.py, and the subclasses of ModelContract"
+    assert {kind.__name__ for kind in DYNAMIC.values()} <= {*cache.__all__}, "cache/__init__.py"
 
 
 @pytest.mark.parametrize("count", [None, 1.0, -1, 4])
