@@ -7,7 +7,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.cache.choose import DYNAMIC
 from penstock.errors import NodeIdError, UsageError
 from penstock.plan.capacity import DIRECTORY_BYTES_PER_NODE, STATE_BYTES_PER_ROW
 from tests.graphs import assert_same_bytes
@@ -50,15 +49,16 @@ class Cache:
         assert change.hit_slots.shape == ids.shape
         assert change.inserted.shape == change.into.shape
         for node, slot in zip(ids.tolist(), change.hit_slots.tolist(), strict=True):
-            assert slot == -1 or self.rows[slot] == node
-        assert (change.hit_slots[change.inserted] == -1).all()
-        assert (np.diff(change.inserted) > 0).all()
-        assert np.unique(change.into).size == change.into.size
+            assert slot == -1 or self.rows.get(slot) == node, f"a hit of node {node} in slot {slot}, which has {self.rows.get(slot)}"
+        assert (change.hit_slots[change.inserted] == -1).all(), "a hit is inserted"
+        assert (np.diff(change.inserted) > 0).all(), "positions of inserted rows do not ascend"
+        assert np.unique(change.into).size == change.into.size, "two rows are inserted into one slot"
         self.rows.update(zip(change.into.tolist(), ids[change.inserted].tolist(), strict=True))
         content = resident(self.policy)
-        assert len(content) <= self.policy.capacity
-        assert all(0 <= slot < min(self.policy.capacity, self.policy.num_nodes) for slot in content)
-        assert content.items() <= self.rows.items()
+        assert all(0 <= slot < min(self.policy.capacity, self.policy.num_nodes) for slot in content), (
+            "the directory has a slot that is none"
+        )
+        assert content.items() <= self.rows.items(), "the directory has rows that never arrived, or that others have replaced"
         return change.hit_slots >= 0
 
 
@@ -147,10 +147,6 @@ class ModelContract(PolicyContract):
     def model(self, capacity):
         """Return the model of a new policy."""
         raise NotImplementedError
-
-    def test_it_is_chosen_by_its_name(self):
-        policy = self.make(5, 2)
-        assert DYNAMIC.get(policy.name) is type(policy), f"DYNAMIC in cache/choose.py has another {policy.name!r}, or none"
 
     @INHERITED
     @given(SEEDS, CAPACITIES, st.integers(0, 45))

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from penstock.errors import InputError, UsageError
+from penstock.errors import InputError, TierError, UsageError
 from penstock.store.tiers import HostTier, Link, MappedTier, PackedTier, SlowTier
 from penstock.store.tiers.slow import count_blocks
 from tests.contract.tiers import TierContract
@@ -29,6 +29,9 @@ class TestHostTier(TierContract):
         for array in expected:
             array[[7, 3]] = array[[20, 21]]
         self.read(tier, expected, np.arange(50), np.arange(50), 50)
+        for row in (-1, 50):
+            with pytest.raises(TierError, match=f"host: row {row} was asked for, it has 50"):
+                tier.write(np.array([row]), tier.buffers, np.array([0]))
 
 
 class TestMappedTier(TierContract):

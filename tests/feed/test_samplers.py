@@ -11,7 +11,7 @@ from penstock import Plan
 from penstock.errors import StateError, UsageError
 from penstock.feed import NeighborLoader
 from penstock.order import SequentialOrder
-from tests.feed.inputs import digests, homogeneous_data
+from tests.feed.inputs import check_homogeneous, check_typed, digests, homogeneous_data, typed_data
 
 LOOKS_AHEAD = Plan(policy="belady", cache="10%", window=8, hold="ids")
 PLANS = ["gnnlab", "ducati", "bgl", Plan(policy="presample", cache="10%", presample_epochs=3), LOOKS_AHEAD]
@@ -150,3 +150,27 @@ def test_an_order_and_a_sampler():
     for options in ({"sampler": range(3)}, {"sampler": None, "batch_sampler": [[1]], "batch_size": 1}):
         with pytest.raises(UsageError, match="order excludes sampler and batch_sampler"):
             make(**{"order": SequentialOrder(300), **options})
+
+
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2, "plan": "gnnlab"}, {"num_workers": 2, "plan": LOOKS_AHEAD}], ids=str)
+def test_subgraphs_of_nodes_that_a_sampler_chooses(options):
+    """No hops, all edges among the seeds: GraphSAINT's and Cluster-GCN's batches."""
+    data, random = homogeneous_data(hub_degree=100), np.random.default_rng(0)
+    chosen = [random.choice(300, size, replace=False) for size in (90, 1, 150)]
+    loader = NeighborLoader(data, [], batch_sampler=chosen, subgraph_type="induced", seed=0, **options)
+    for nodes, batch in zip(chosen, loader, strict=True):
+        check_homogeneous(batch, data)
+        assert batch.n_id.tolist() == nodes.tolist()
+        source, target = data.edge_index
+        is_inside = torch.isin(source, batch.n_id) & torch.isin(target, batch.n_id)
+        assert sorted(batch.e_id.tolist()) == torch.nonzero(is_inside).view(-1).tolist()
+    with pytest.raises(UsageError, match="needs 1 to 16 hops, got 0"):
+        NeighborLoader(data, [], batch_sampler=chosen)
+
+
+def test_typed_subgraphs_of_nodes_that_a_sampler_chooses():
+    data, nodes = typed_data(), list(range(0, 500, 3))
+    (batch,) = NeighborLoader(data, [], "paper", batch_sampler=[nodes], subgraph_type="induced", seed=0)
+    check_typed(batch, data)
+    assert batch["paper"].n_id.tolist() == nodes
+    assert batch["author"].num_nodes == batch.num_edges == 0

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import CorruptStoreError
+from penstock.errors import CorruptStoreError, UsageError
 from penstock.kernels.build_csc.reference import build_csc
 from penstock.partition import METHODS, assign, measure
+from penstock.partition.methods import Entry
 from penstock.partition.trainers import assign_trainers
 from penstock.records import CSC, EDGE, NODE, Graph
 from tests.graphs import homogeneous_graph
@@ -174,6 +175,15 @@ def test_seeds_choose():
     for method in ("random", "bgl"):
         one, other = (assign(graph, 4, method, train={}, seed=seed)[NODE] for seed in (0, 1))
         assert (one != other).mean() > 0.3
+
+
+@pytest.mark.parametrize(
+    "owners", [{}, {NODE: np.zeros(500, np.int64)}, {NODE: np.zeros(499, np.int16)}, {NODE: np.full(500, 2, np.int16)}]
+)
+def test_a_method_that_owns_nothing_of_the_kind(owners, monkeypatch):
+    monkeypatch.setitem(METHODS, "wrong", Entry(lambda *_, **__: owners, 1))
+    with pytest.raises(UsageError, match=r"wrong: gives int16\[500\] in \[0, 2\) for the nodes of type 'node'; it gave"):
+        assign(homogeneous_graph(np.random.default_rng(0), 500), 2, "wrong", train={}, seed=0)
 
 
 def test_neighbours_that_are_no_nodes():

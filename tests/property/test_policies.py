@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cache import CLOCK, FIFO, LFU, LRU, S3FIFO, SIEVE, Belady, Static, simulate
+from penstock import cache
+from penstock.cache import CLOCK, FIFO, LFU, LRU, S3FIFO, SIEVE, Belady, Policy, Static, simulate
 from penstock.cache import belady as belady_module
 from penstock.cache import fifo as fifo_module
 from penstock.cache import s3fifo as s3fifo_module
@@ -59,6 +60,24 @@ class TestFIFO(ModelContract):
 
 def test_a_name_is_that_of_one_policy():
     assert len({*POLICIES}) == len(POLICIES)
+
+
+def test_every_dynamic_policy_has_a_model():
+    tested = [each().make(5, 2) for each in ModelContract.__subclasses__()]
+    assert {policy.name: type(policy) for policy in tested} == DYNAMIC, "DYNAMIC in cache/choose.py, and the subclasses of ModelContract"
+    assert {kind.__name__ for kind in DYNAMIC.values()} <= {*cache.__all__}, "cache/__init__.py"
+
+
+@pytest.mark.parametrize("count", [None, 1.0, -1, 4])
+def test_a_policy_that_says_no_number_of_rows(count):
+    class Wrong(Policy):
+        name = "wrong"
+
+        def _access(self, ids, hit_slots, inserted, into):
+            return count
+
+    with pytest.raises(UsageError, match=rf"wrong: _access returns how many misses are inserted, of 3 ids; got {count}"):
+        Wrong(9, 5).access(np.arange(3))
 
 
 @pytest.mark.parametrize("policy", [CLOCK, SIEVE, LRU, Belady])

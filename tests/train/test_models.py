@@ -21,7 +21,7 @@ from penstock.records import EDGE, NODE
 from penstock.store import Store
 from penstock.train.config import PLAIN_MODELS, TYPED_MODELS
 from penstock.train.inference import steps_of
-from penstock.train.models import GNN
+from penstock.train.models import GNN, KINDS
 from penstock.train.rows import LearntRows
 from penstock.train.typed_models import TypedGNN
 from tests.train.stores import make_data, make_store, make_typed_data, make_typed_store
@@ -66,6 +66,7 @@ def test_full_neighbourhoods_give_the_full_graph_model(kind):
 
 
 def test_every_model_is_one_of_its_own():
+    assert KINDS.keys() == PLAIN_MODELS.keys(), "KINDS in train/models.py"
     data = make_data()
     outs = {kind: whole_graph(make_model(kind), data)[0] for kind in PLAIN_MODELS}
     for one, other in itertools.combinations(outs, 2):

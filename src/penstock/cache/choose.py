@@ -6,7 +6,7 @@ Belady starts with the hottest rows, by the hotness that it is given; other dyna
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,14 +29,31 @@ from penstock.records import CSC, EdgeType, NodeType
 
 DYNAMIC = {policy.name: policy for policy in (FIFO, LRU, LFU, CLOCK, SIEVE, S3FIFO)}
 
-HOTNESS: dict[str, Callable[[Workload, NodeType], np.ndarray]] = {
-    "random": lambda of, t: random_hotness(of.sampler.graph.num_nodes[t], of.sampler.seed),
-    "degree": lambda of, t: degree_hotness(of.sampler.graph, t),
-    "ratio": lambda of, t: in_out_ratio(of.sampler.graph, t),
-    "presample": lambda of, t: of.row_visits(t),
-    "inclusion": lambda of, t: spread_inclusion(of.sampler, of.first_share(), of.sampler.num_hops)[t],
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """How a static policy ranks rows.
+
+    Attributes:
+        hotness: (workload, node type) -> a number per node, higher is hotter.
+        node_bytes: memory per node while rows are chosen, before the cache is made: the numbers, and a block of their ranking.
+        is_of_all_types: the nodes of all types take this memory, not only those of the type that is ranked.
+    """
+
+    hotness: Callable[[Workload, NodeType], np.ndarray]
+    node_bytes: int
+    is_of_all_types: bool = False
+
+
+RANKINGS = {
+    "random": Ranking(lambda of, t: random_hotness(of.sampler.graph.num_nodes[t], of.sampler.seed), 15),
+    "degree": Ranking(lambda of, t: degree_hotness(of.sampler.graph, t), 6),
+    "ratio": Ranking(lambda of, t: in_out_ratio(of.sampler.graph, t), 6),
+    # visits of a budget's profile exist already, and are corrected by degrees
+    "presample": Ranking(lambda of, t: of.row_visits(t), 11),
+    "inclusion": Ranking(lambda of, t: spread_inclusion(of.sampler, of.first_share(), of.sampler.num_hops)[t], 34, is_of_all_types=True),
 }
-"""Name of a static policy -> (workload, node type) -> a number per node, higher is hotter."""
+"""Name of a static policy -> how it ranks rows."""
 
 
 def _presampled_per_edge(of: Workload, e: EdgeType, csc: CSC) -> np.ndarray:
@@ -54,20 +71,32 @@ LIST_VALUES: dict[str, Callable[[Workload, EdgeType, CSC], np.ndarray]] = {
 """Name of a policy of neighbour lists -> (workload, edge type, its lists) -> the value of keeping each list, per edge in it: "ratio" is
 out-neighbours / length (AliGraph; Ginex 3.2), "presample" sampled reads / length (DUCATI), "degree" out-neighbours regardless of length."""
 
-STATIC, LIST_POLICIES = tuple(HOTNESS), tuple(LIST_VALUES)
+STATIC, LIST_POLICIES = tuple(RANKINGS), tuple(LIST_VALUES)
 BY_VISITS = ("presample", Belady.name)
 """Policies that rank rows by sampled visits."""
 POLICIES = (*STATIC, *DYNAMIC, Belady.name)
-RANKING_BYTES_PER_NODE = {"degree": 6, "ratio": 6, "random": 15, "inclusion": 34, **dict.fromkeys(BY_VISITS, 11)}
-"""Memory per node while rows are chosen, before the cache is made; counted in a memory budget: the numbers by which rows are ranked, and a
-block of the ranking. For presample, visits of the profile exist already, and are corrected by degrees."""
 
 
 def hotness_by_name(name: str, workload: Workload, node_type: NodeType) -> np.ndarray:
     """Return the hotness of each node of a type: a number per node, higher is hotter."""
-    if name not in HOTNESS:
-        raise UsageError(f"hotness must be one of {', '.join(HOTNESS)}; got {name!r}")
-    return check_hotness(HOTNESS[name](workload, node_type), workload.sampler.graph.num_nodes[node_type])
+    if name not in RANKINGS:
+        raise UsageError(f"hotness must be one of {', '.join(RANKINGS)}; got {name!r}")
+    return check_hotness(RANKINGS[name].hotness(workload, node_type), workload.sampler.graph.num_nodes[node_type])
+
+
+def ranking_bytes(name: str | None, num_nodes: Mapping[NodeType, int], kept_types: Sequence[NodeType]) -> int:
+    """Return the memory for choosing the rows of types that are kept, one type after the other, before their caches are made.
+
+    Args:
+        name: a policy; None: no rows are kept.
+        num_nodes: of all types.
+    """
+    ranking = RANKINGS.get("presample" if name in BY_VISITS else name or "")
+    if ranking is None:
+        return 0
+    if ranking.is_of_all_types:
+        return ranking.node_bytes * sum(num_nodes.values())
+    return ranking.node_bytes * max((num_nodes[t] for t in kept_types), default=0)
 
 
 def list_values(name: str, workload: Workload) -> dict[EdgeType, np.ndarray]:

@@ -41,7 +41,8 @@ class Change:
 
 
 class Policy(ABC):
-    """Base class: the checks, and the directory, node -> slot. A subclass defines `_access`, and `_fill` if it has further state.
+    """Base class: the checks, and the directory, node -> slot. A subclass has a `name`, defines `_access`, and `_fill` if it has further
+    state. Where a policy is registered and tested: CONTRIBUTING.md.
 
     Args:
         num_nodes: ids lie in [0, num_nodes); below 2**31.
@@ -106,6 +107,8 @@ class Policy(ABC):
         if self.num_slots == 0:
             hit_slots.fill(-1)
         count = self._access(ids, hit_slots, inserted, into) if self.num_slots and ids.size else 0
+        if not isinstance(count, (int, np.integer)) or not 0 <= count <= ids.size:
+            raise UsageError(f"{self.name}: _access returns how many misses are inserted, of {ids.size} ids; got {count!r}")
         return Change(hit_slots, inserted[:count], into[:count])
 
     def _checked(self, ids: np.ndarray) -> np.ndarray:
@@ -123,7 +126,11 @@ class Policy(ABC):
 
     @abstractmethod
     def _access(self, ids: np.ndarray, hit_slots: np.ndarray, inserted: np.ndarray, into: np.ndarray) -> int:
-        """Write a `Change`'s arrays, for at least one id and one slot; returns how many misses are inserted (k). See `access`."""
+        """Decide about at least one id, with at least one slot. Returns k, how many misses are inserted.
+
+        It writes all of `hit_slots` and the first k of `inserted` and `into`, as of `Change`; their contents are undefined before. It also
+        keeps the directory, so that `slots` has the nodes that are resident after the batch, and no other.
+        """
 
 
 class MarkingPolicy(Policy):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -177,12 +178,12 @@ def _reads(sampler: NeighborSampler, sample: Sample) -> dict[NodeType | EdgeType
 
 
 def draw_apart(sampler: NeighborSampler) -> NeighborSampler:
-    """Return the sampler with another seed, derived from its own, so that presampled batches are not those of training."""
+    """Return the sampler with another seed, derived from its own, so that presampled batches are not those of training. It draws no induced
+    subgraphs, whose nodes are those of the edges drawn."""
     low, high = map(int, rng.derive_key(sampler.seed, 0, rng.PRESAMPLE))
-    return NeighborSampler(
-        sampler.graph, sampler.fanouts, replace=sampler.replace, disjoint=sampler.disjoint, takes_last=sampler.takes_last,
-        shared_draws=sampler.shared_draws, walks=sampler.walks, layer_wise=sampler.layer_wise, seed=high << 32 | low,
-    )  # fmt: skip
+    apart = copy.copy(sampler)
+    apart.seed, apart.induced = high << 32 | low, False
+    return apart
 
 
 def lists_read(sampler: NeighborSampler, sample: Sample, edge_type: EdgeType) -> np.ndarray:

@@ -13,7 +13,8 @@ from penstock.cli.grouping import with_groups
 from penstock.cli.parsing import parse_pairs
 
 SOURCE_HELP = (
-    "A .npz graph, edges as CSV, Parquet, .npy or .pt (file, folder, pattern), a .json description, or an OGB, MAG240M or GraphBolt folder."
+    "A .npz graph, edges as CSV, Parquet, .npy or .pt (file, folder, pattern), a .mtx matrix, a .json description, or an OGB, MAG240M or "
+    "GraphBolt folder."
 )
 
 

@@ -309,9 +309,12 @@ class BatchMaker:
     def _begin(self, clock: StageClock, positions: np.ndarray, epoch: int, index: int) -> BatchSeeds:
         """The seeds of a batch, by their positions in the set, as tensors; raises for positions outside it."""
         num_seeds = len(self.seeds)
+        if not isinstance(positions, np.ndarray) or positions.ndim != 1 or positions.dtype.kind not in "iu":
+            gave = f"{positions.dtype}{list(positions.shape)}" if isinstance(positions, np.ndarray) else f"{positions!r:.60}"
+            raise UsageError(f"an order gives positions in the set of seeds, int64[n]; {self.order.name} gave {gave}")
         if positions.size and not 0 <= positions.min() <= positions.max() < num_seeds:
             first = positions[(positions < 0) | (positions >= num_seeds)][0]
-            raise UsageError(f"position {first} of the seeds was asked for, and there are {num_seeds}, from 0 on: see the sampler")
+            raise UsageError(f"position {first} of the seeds was asked for, and there are {num_seeds}, from 0 on: see the sampler or order")
         clock.enter("sample")
         seeds = self.seeds.at(positions, seed=self.sampler.seed, epoch=epoch, batch=index)
         seeds.metadata = tuple(torch.from_numpy(each) if isinstance(each, np.ndarray) else each for each in seeds.metadata)

@@ -31,7 +31,8 @@ class NeighborLoader(Loader):
         num_neighbors: fanout of each hop, -1 = all; one list, or one per edge type.
         input_nodes: the seeds: ids, a mask, or None for all; for typed graphs (node type, ids); or a split: "train", ("paper", "train").
         replace: sample with replacement.
-        subgraph_type: "directional" (sampled edges), "bidirectional" (and their reverses), "induced" (all edges among the nodes).
+        subgraph_type: "directional" (sampled edges), "bidirectional" (and their reverses), "induced" (all edges among the nodes;
+            with `num_neighbors=[]` among the seeds, for subgraphs that a `batch_sampler` of yours chooses).
         disjoint: one tree per seed; the batch then has `batch`, the seed of each node.
         transform: called on each batch, in the caller's thread and in order (in the threads with filter_per_worker=True).
         transform_sampler_output: called on PyG's `SamplerOutput` before features are gathered.

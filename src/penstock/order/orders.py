@@ -22,7 +22,8 @@ from penstock.threads import Guard
 
 
 class Order(Protocol):
-    """The protocol of orders.
+    """The protocol of orders; a loader takes any object that keeps to it (`order=mine`). A batch does not depend on which ones were asked
+    for before: a run that is resumed and other processes ask for any.
 
     Attributes:
         name: identifies the order and everything that determines it. A state fits a loader if their orders have the same name. (A `seed`
@@ -38,7 +39,8 @@ class Order(Protocol):
         return count_batches(self.num_seeds, batch_size, drop_last)
 
     def batch(self, epoch: int, index: int, batch_size: int) -> np.ndarray:
-        """Return int64[<= batch_size]: positions in the set of seeds of batch `index`."""
+        """Return int64[<= batch_size]: positions in the set of seeds of batch `index`, at least one. The batches of an epoch have every
+        position once."""
         ...
 
 

@@ -27,12 +27,13 @@ SETTLED = 0.01
 
 
 class Method(Protocol):
-    """A function that decides which part owns each node: pure; its arguments were checked by `assign`."""
+    """A function that decides which part owns each node: pure; its arguments were checked by `assign`. If it reads neighbours, it raises
+    CorruptStoreError for one that is no node (`view_parts` does)."""
 
     def __call__(
         self, graph: Graph, num_parts: int, *, train: Mapping[NodeType, np.ndarray], seed: int
     ) -> dict[NodeType, np.ndarray]:  # fmt: skip
-        """Return node type -> int16[num_nodes]."""
+        """Return node type -> int16[num_nodes], in [0, num_parts)."""
         ...
 
 

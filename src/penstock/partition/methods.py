@@ -8,6 +8,7 @@ Methods treat all node types as one id space, and edges as undirected.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,24 +20,31 @@ from penstock.partition.plain import assign_random
 from penstock.partition.streaming import assign_greedy, assign_pagraph
 from penstock.records import Graph, NodeType
 
-METHODS: dict[str, Method] = {
-    "random": assign_random,
-    "ldg": assign_greedy,
-    "bgl": assign_blocks,
-    "pagraph": assign_pagraph,
-    "metis": assign_metis,
-}
 
-_BYTES = {"random": (20, 0), "ldg": (42, 0), "bgl": (110, 0), "pagraph": (36, 0), "metis": (130, 110)}
-"""Memory of a method beside the mapped graph: bytes per node, bytes per edge. Measured with 0.2M and 1M nodes, 2M and 12M edges."""
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A method, and the memory that it takes beside the mapped graph, measured with 0.2M and 1M nodes, 2M and 12M edges."""
+
+    method: Method
+    node_bytes: int
+    edge_bytes: int = 0
+
+
+METHODS = {
+    "random": Entry(assign_random, 20),
+    "ldg": Entry(assign_greedy, 42),
+    "bgl": Entry(assign_blocks, 110),
+    "pagraph": Entry(assign_pagraph, 36),
+    "metis": Entry(assign_metis, 130, 110),
+}
 
 MAX_PARTS = (1 << 15) - 1
 
 
 def most_bytes(graph: Graph, method: str) -> int:
     """Return the approximate memory for choosing owners."""
-    of_node, of_edge = _BYTES[method]
-    return of_node * sum(graph.num_nodes.values()) + of_edge * sum(csc.num_edges for csc in graph.adjacency.values())
+    entry = METHODS[method]
+    return entry.node_bytes * sum(graph.num_nodes.values()) + entry.edge_bytes * sum(csc.num_edges for csc in graph.adjacency.values())
 
 
 def assign(
@@ -57,7 +65,13 @@ def assign(
     _check_train(graph, train)
     if sum(graph.num_nodes.values()) == 0:
         return {node_type: np.empty(0, np.int16) for node_type in graph.num_nodes}
-    return METHODS[method](graph, num_parts, train=train, seed=seed)
+    owners = METHODS[method].method(graph, num_parts, train=train, seed=seed)
+    for node_type, count in graph.num_nodes.items():
+        found = owners.get(node_type, np.empty(0))
+        if found.dtype != np.int16 or found.shape != (count,) or (count and not 0 <= found.min() <= found.max() < num_parts):
+            gave = f"{found.dtype}{list(found.shape)}" + (f", from {found.min()} to {found.max()}" if found.size else "")
+            raise UsageError(f"{method}: gives int16[{count}] in [0, {num_parts}) for the nodes of type '{node_type}'; it gave {gave}")
+    return owners
 
 
 def check_choice(num_parts: int, method: str, most: int) -> None:

@@ -18,8 +18,10 @@ def _whole(name: str, fanouts: Sequence[int]) -> tuple[int, ...]:
         raise UsageError(f"{name} is a list of whole numbers, one per hop, for instance [15, 10]; got {fanouts!r}") from None
 
 
-def check_fanouts(graph: Graph, num_neighbors: Sequence[int] | Mapping[EdgeType, Sequence[int]]) -> dict[EdgeType, tuple[int, ...]]:
-    """Return edge type -> fanouts, one per hop, all of the same length; raises UsageError."""
+def check_fanouts(
+    graph: Graph, num_neighbors: Sequence[int] | Mapping[EdgeType, Sequence[int]], *, are_hops_needed: bool = True
+) -> dict[EdgeType, tuple[int, ...]]:
+    """Return edge type -> fanouts, one per hop, all of the same length; raises UsageError. `are_hops_needed`: seeds alone are no sample."""
     name = argument("num_neighbors")
     if isinstance(num_neighbors, Mapping):
         missing = [edge_type for edge_type in graph.adjacency if edge_type not in num_neighbors]
@@ -34,7 +36,7 @@ def check_fanouts(graph: Graph, num_neighbors: Sequence[int] | Mapping[EdgeType,
     if len(lengths) > 1:
         raise UsageError(f"{name}: the number of hops must be the same across all edge types, got lists of {lengths} elements")
     has_edges = any(csc.num_edges for csc in graph.adjacency.values())
-    if fanouts and not has_edges <= lengths[0] <= rng.MAX_HOPS:  # a graph without edges loses nothing by 0 hops
+    if fanouts and not (has_edges and are_hops_needed) <= lengths[0] <= rng.MAX_HOPS:  # a graph without edges loses nothing by 0 hops
         raise UsageError(f"{name} needs 1 to {rng.MAX_HOPS} hops, got {lengths[0]}; for instance [15, 10]")
     for hop in range(lengths[0] if lengths else 0):
         wanted = [values[hop] for values in fanouts.values()]

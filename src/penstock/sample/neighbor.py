@@ -13,6 +13,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +43,7 @@ class NeighborSampler:
         num_neighbors: fanout of each hop, element 0 next to the seeds, -1 = all; one list for all edge types, or one per edge type.
         replace: draw with replacement.
         disjoint: every seed gets its own tree; nodes are shared only within a tree. Always so where edges have times.
-        induced: return all edges among the sampled nodes, not only the sampled edges.
+        induced: return all edges among the sampled nodes, not only the sampled edges. Without hops: among the seeds.
         takes_last: where edges have times, take the latest edges in time instead of drawing among them.
         shared_draws: number of consecutive batches whose lists share the random numbers of a hop; 0: each list has its own.
         walks: neighbours are the nodes that these walks visit most; None: neighbours are drawn from lists.
@@ -84,7 +86,7 @@ class NeighborSampler:
         self.takes_last = takes_last
         self.shared_draws = shared_draws
         self.layer_wise = layer_wise
-        self.fanouts = check_fanouts(self.sampled, num_neighbors)
+        self.fanouts = check_fanouts(self.sampled, num_neighbors, are_hops_needed=not induced)
         self.num_hops = len(next(iter(self.fanouts.values()), []))
         self.replace = replace
         self.disjoint = disjoint or self.is_temporal
@@ -96,6 +98,12 @@ class NeighborSampler:
         moved = copy.copy(self)
         moved.graph = graph
         return moved
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that make this sampler over a graph."""
+        names = list(signature(NeighborSampler).parameters)[2:]
+        return {"num_neighbors": self.fanouts} | {name: getattr(self, name) for name in names}
 
     @property
     def sampled(self) -> Graph:

@@ -20,7 +20,16 @@ import pyarrow.csv
 
 from penstock.errors import InputError, argument, first_line
 from penstock.sources.columns import ColumnsTable, Field, Request, make_chunk, make_field, pc, resolve
-from penstock.sources.csv_layout import MAX_LINE_BYTES, NUMBER, count_rows_roughly, find_layout, open_bytes, read_lines, split_line
+from penstock.sources.csv_layout import (
+    MAX_LINE_BYTES,
+    NUMBER,
+    CsvLayout,
+    count_rows_roughly,
+    find_layout,
+    open_bytes,
+    read_lines,
+    split_line,
+)
 from penstock.sources.source import DST, ID, LABELS, SRC, Chunk
 from penstock.sources.time_units import unit_of
 
@@ -35,11 +44,19 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 class CsvTable(ColumnsTable):
     """Fields of one CSV file."""
 
-    def __init__(self, path: Path, requests: Sequence[Request], delimiter: str | None = None, has_header: bool | None = None) -> None:
-        """Open the file; see `find_layout` for the arguments."""
+    def __init__(
+        self,
+        path: Path,
+        requests: Sequence[Request],
+        delimiter: str | None = None,
+        has_header: bool | None = None,
+        *,
+        layout: CsvLayout | None = None,
+    ) -> None:
+        """Open the file; see `find_layout` for the arguments. `layout`: what it would find."""
         self.name, self._path = str(path), path
         self.num_rows = None
-        self._layout = find_layout(path, requests, delimiter, has_header)
+        self._layout = layout or find_layout(path, requests, delimiter, has_header)
         names = self._layout.column_names
         self._columns: dict[str, tuple[str, ...]] = {}
         wanted = [_with_default_dtype(each) for each in requests if not (each.is_optional and each.columns not in names)]

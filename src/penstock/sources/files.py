@@ -12,6 +12,7 @@ from penstock.sources.array_table import ArrayFileTable, ArrayRows, array_rows, 
 from penstock.sources.columns import ColumnsTable, Request
 from penstock.sources.csv_layout import COMPRESSED
 from penstock.sources.csv_table import CsvTable
+from penstock.sources.matrix_market import Header, MatrixTable, read_header
 from penstock.sources.parquet_table import ParquetTable
 from penstock.sources.source import Table
 from penstock.sources.tables import ConcatenatedTable, has_rows
@@ -22,15 +23,14 @@ Files = str | Path | Sequence[str | Path]
 """A file, a pattern, a folder of part files, or a list of these. Parts are taken in the order of their names."""
 
 _ARRAYS = (".npy", ".pt")
-_CSV, _PARQUET = (".csv", ".tsv", ".txt", ".edges"), (".parquet", ".pq")
+_CSV, _PARQUET, _MATRIX = (".csv", ".tsv", ".txt", ".edges"), (".parquet", ".pq"), (".mtx",)
 
 
 def file_format(path: Path) -> str:
-    """Return "csv", "parquet", "npy" or "" by the suffix, in lower or upper case, ignoring compression."""
+    """Return "csv", "mtx", "parquet", "npy" or "" by the suffix, in lower or upper case, ignoring compression."""
     suffix = (Path(path.stem) if path.suffix.lower() in COMPRESSED else path).suffix.lower()
-    if suffix in _CSV:
-        return "csv"
-    return "parquet" if suffix in _PARQUET else "npy" if suffix == ".npy" else ""
+    formats = {"csv": _CSV, "mtx": _MATRIX, "parquet": _PARQUET, "npy": (".npy",)}
+    return next((name for name, suffixes in formats.items() if suffix in suffixes), "")
 
 
 def are_arrays(files: Files) -> bool:
@@ -57,7 +57,7 @@ def expand(files: Files, base: Path) -> list[Path]:
         else:
             raise MissingFileError(f"{path}: no such file or folder")
         if not parts:
-            raise MissingFileError(f"{path}: no CSV, Parquet or .npy file there")
+            raise MissingFileError(f"{path}: no CSV, Parquet, .mtx or .npy file there")
         found += parts
     return found
 
@@ -68,7 +68,7 @@ def open_files(
     """Open the part files of one table of columns.
 
     Args:
-        files: CSV or Parquet files.
+        files: CSV, Parquet or Matrix Market files.
         requests: the fields to read.
         base: where relative names start.
         delimiter, has_header: of CSV files; None: detect them.
@@ -78,12 +78,25 @@ def open_files(
         kind = file_format(path)
         if kind == "csv":
             parts.append(CsvTable(path, requests, delimiter, has_header))
+        elif kind == "mtx":
+            parts.append(MatrixTable(path, requests))
         elif kind == "parquet":
             parts.append(ParquetTable(path, requests))
         else:
-            raise UsageError(f"{path}: not a table; known endings are {', '.join(_CSV + _PARQUET)}, and .gz, .bz2 or .zst after the former")
+            known = ", ".join(_CSV + _MATRIX + _PARQUET)
+            raise UsageError(f"{path}: not a table; known endings are {known}, and .gz, .bz2 or .zst after all but the last two")
     _agree_on_units(parts)
     return parts[0] if len(parts) == 1 else ConcatenatedTable(parts, str(base / files if isinstance(files, str | Path) else base))
+
+
+def matrix_header(files: Files, base: Path) -> Header | None:
+    """Return the header of the matrix that these files are; None if they are anything else."""
+    paths = [] if are_arrays(files) else expand(files, base)
+    if not any(file_format(path) == "mtx" for path in paths):
+        return None
+    if len(paths) > 1:
+        raise UsageError(f"{paths[0]}: one of {len(paths)} files, and a matrix is in one")
+    return read_header(paths[0])
 
 
 def _agree_on_units(parts: Sequence[ColumnsTable]) -> None:

@@ -40,7 +40,8 @@ def open_source(source: Any, /, **options: Any) -> Source:
         source: one of
             PyG's Data or HeteroData;
             a `.npz` archive (see `penstock.sources.npz`);
-            edges in CSV or Parquet tables or in arrays: a file, a pattern, a folder of parts, or a list (options: see `open_edge_list`);
+            edges in CSV or Parquet tables or in arrays: a file, a pattern, a folder of parts, or a list; or a matrix in a Matrix Market
+                file (options: see `open_edge_list`);
             a `.json` description of a typed graph in tables, or the same as a mapping (see `penstock.sources.table_graph`);
             the folder of an OGB node data set (option `split`), of MAG240M, or of GraphBolt (options: see `penstock.sources.graphbolt`);
             a Source, which is returned as it is.
@@ -94,8 +95,8 @@ def _open_path(path: Path, options: _Options) -> Source:
         return _call(lambda: open_npz_graph(path), options, "an .npz archive")
     if path.suffix.lower() == ".json":
         return _call(lambda: open_description(path), options, "a description")
-    if any(file_format(part) not in ("csv", "parquet") and not are_arrays(part) for part in expand(path, Path())):
-        known = ".npz, .csv, .tsv, .txt, .parquet, .json, and .npy or .pt of shape [2, number of edges]"
+    if any(file_format(part) not in ("csv", "mtx", "parquet") and not are_arrays(part) for part in expand(path, Path())):
+        known = ".npz, .csv, .tsv, .txt, .mtx, .parquet, .json, and .npy or .pt of shape [2, number of edges]"
         raise InputError(f"{path}: not a kind of file that a graph can be read from; known are {known}")
     return _call(open_edge_list, options, "an edge list", path)
 
@@ -131,7 +132,7 @@ def open_edge_list(
     """Open a graph of one node type and one edge type from tables.
 
     Args:
-        files: edge tables. src, dst, edge_fields, edge_dtypes: see `EdgeFiles`.
+        files: edge tables, or a matrix (see `penstock.sources.matrix_market`). src, dst, edge_fields, edge_dtypes: see `EdgeFiles`.
         nodes: node tables. num_nodes, id, ids, node_fields, node_dtypes, split, splits: see `NodeFiles`.
         header, delimiter: of all CSV files; None: detect them.
     """

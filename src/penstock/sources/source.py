@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.errors import InputError
 from penstock.records import EdgeType, NodeType
 from penstock.sources.time_units import TimeUnit
 
@@ -70,10 +71,17 @@ class Chunk:
     Attributes:
         first_row: number of the first row within the table.
         columns: column name -> array[num_rows, *row_shape], or a pyarrow string array for string ids.
+    Raises:
+        InputError: columns of different lengths.
     """
 
     first_row: int
     columns: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        lengths = {name: len(values) for name, values in self.columns.items()}
+        if len({*lengths.values()}) > 1:
+            raise InputError(f"columns of a chunk must have equally many rows, got {lengths}")
 
     @property
     def num_rows(self) -> int:
@@ -98,7 +106,8 @@ class Table(ABC):
 
     @abstractmethod
     def chunks(self, max_rows: int, names: tuple[str, ...] | None = None) -> Iterator[Chunk]:
-        """Yield chunks from the first row on, of at most `max_rows` rows; `names`: only these columns."""
+        """Yield chunks from the first row on, of 1 to `max_rows` rows, with columns as in `columns`; `names`: only these, in this order.
+        Every call yields the same rows, also while another reading is under way."""
 
     @property
     def expected_rows(self) -> int | None:
@@ -184,6 +193,7 @@ class Source:
     Attributes:
         nodes, edges: tables by type, in the order of the store.
         is_homogeneous: there is one node type and one edge type, and batches are `Data`.
+        is_undirected: of edges between nodes of one type only one direction is here; ingestion adds the other.
         mapped: node types whose ids are not 0..n-1: any 64-bit integers, or strings.
         splits: node type -> split name -> part ("train", "val", "test") -> int64 row numbers of the node type.
         provenance: information about the origin, to be recorded.
@@ -192,6 +202,7 @@ class Source:
     nodes: dict[NodeType, NodeTable]
     edges: dict[EdgeType, EdgeTable]
     is_homogeneous: bool
+    is_undirected: bool = False
     mapped: frozenset[NodeType] = frozenset()
     splits: dict[NodeType, dict[str, dict[str, np.ndarray]]] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Graphs in CSV and Parquet tables of edges and nodes.
+"""Graphs in CSV and Parquet tables of edges and nodes, and in matrices.
 
 In: which files, and which columns of them mean what (`EdgeFiles`, `NodeFiles`). Out: a Source. A typed graph is described by a mapping, or
 by a JSON file that holds it, whose relative names start at the file's folder:
@@ -26,7 +26,18 @@ from penstock.errors import InputError, UsageError, argument
 from penstock.records import EDGE, EdgeType, NodeType
 from penstock.sources.columns import ColumnSpec, IdKind, Request
 from penstock.sources.csv_layout import is_blank
-from penstock.sources.files import Files, are_arrays, expand, file_format, open_array, open_arrays, open_edge_arrays, open_files
+from penstock.sources.files import (
+    Files,
+    are_arrays,
+    expand,
+    file_format,
+    matrix_header,
+    open_array,
+    open_arrays,
+    open_edge_arrays,
+    open_files,
+)
+from penstock.sources.matrix_market import Header
 from penstock.sources.option_types import check_types
 from penstock.sources.source import CHUNK_ROWS, DST, ID, LABELS, SRC, ArrayTable, EdgeTable, NodeTable, Source, Table
 from penstock.sources.splits import DEFAULT, PARTS, Split, column_split, find_rows, index_part, part_name
@@ -86,7 +97,8 @@ class EdgeFiles:
     """The files of one edge type.
 
     Attributes:
-        files: CSV or Parquet tables with one row per edge; or an array (`.npy`, `.pt`) of shape [2, edges], or pairs [edges, 2].
+        files: CSV or Parquet tables with one row per edge; or an array (`.npy`, `.pt`) of shape [2, edges], or pairs [edges, 2]; or a
+            matrix (`.mtx`), whose rows are sources.
         src, dst: columns of the ends; by default `src` and `dst`, or the first two columns of a CSV without header.
         fields, dtypes, header, delimiter: as for nodes. A field called weight is read as float64.
     """
@@ -171,6 +183,9 @@ def open_tables(edges: Mapping[EdgeType, EdgeFiles], nodes: Mapping[NodeType, No
     """
     node_tables = {node_type: _node_table(node_type, files, base) for node_type, files in nodes.items()}
     edge_tables = {edge_type: _edge_table(edge_type, files, nodes, base) for edge_type, files in edges.items()}
+    headers = {e: header for e, files in edges.items() if (header := matrix_header(files.files, base)) is not None}
+    for edge_type, header in headers.items():
+        _take_size(edge_type, header, edge_tables[edge_type].table.name, node_tables)
     _warn_of_units(node_tables, edge_tables)
     for node_type, node_table in node_tables.items():
         _agree_on_ids(node_type, node_table, edge_tables.values())
@@ -179,6 +194,11 @@ def open_tables(edges: Mapping[EdgeType, EdgeFiles], nodes: Mapping[NodeType, No
     )
     for node_type in mapped:
         table = node_tables[node_type].table
+        if any(node_type in (each[0], each[2]) for each in headers):
+            raise UsageError(
+                f"a matrix numbers the nodes of {node_type!r} by its rows and columns, and they have ids too: leave out the column of ids, "
+                f"by {argument('ids', 'number')}"
+            )
         if table is not None and ID not in table.columns:
             raise UsageError(
                 f"{table.name} has fields of {node_type!r} and no column of ids, while the edges name nodes by ids that are mapped: which "
@@ -189,10 +209,23 @@ def open_tables(edges: Mapping[EdgeType, EdgeFiles], nodes: Mapping[NodeType, No
         nodes=node_tables,
         edges=edge_tables,
         is_homogeneous={*edges} == {EDGE},
+        is_undirected=any(header.is_symmetric for header in headers.values()),
         mapped=mapped,
         splits={node_type: {DEFAULT: split} for node_type, split in splits.items() if split},
         provenance={"kind": "tables", "files": [table.table.name for table in edge_tables.values()]},
     )
+
+
+def _take_size(edge_type: EdgeType, header: Header, name: str, nodes: Mapping[NodeType, NodeTable]) -> None:
+    """Let a matrix say how many nodes there are, where nothing else does."""
+    shape = f"{name}: {header.shape[0]} x {header.shape[1]}"
+    if edge_type[0] == edge_type[2] and header.shape[0] != header.shape[1]:
+        raise InputError(f"{shape} entries are no edges between nodes of one type: describe two types, or write a square matrix")
+    if header.is_symmetric and edge_type != EDGE:
+        raise InputError(f"{shape} entries are symmetric, which is for graphs of one type: write both halves of the matrix, as general")
+    for node_type, size in zip((edge_type[0], edge_type[2]), header.shape, strict=True):
+        if nodes[node_type].num_nodes is None and nodes[node_type].table is None:
+            nodes[node_type].num_nodes = size
 
 
 def _requests(files: NodeFiles | EdgeFiles) -> tuple[list[Request], dict[str, Files]]:

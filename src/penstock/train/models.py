@@ -8,8 +8,12 @@ give exactly the full-graph model. Degrees are those of the whole graph.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -22,11 +26,64 @@ from penstock.train.dropout import dropout
 from penstock.train.rows import LearntRows
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What is special about a kind of model.
+
+    Attributes:
+        make: (width in, width out, width of hidden layers, whether it is the last layer, dropout of attention, heads) -> a layer that is
+            called like PyG's.
+        apply: (such a layer, float[num_src, width in], the edges, degrees) -> float[num_dst, width out]; degrees as of `GNN.layer`.
+        activate: follows every layer but the last.
+        needs_degree: whether `apply` wants the degrees in the whole graph.
+    """
+
+    make: Callable[[int, int, int, bool, float, int], nn.Module]
+    apply: Callable[[Any, Tensor, Layer, Any], Tensor]
+    activate: Callable[[Tensor], Tensor] = torch.relu_
+    needs_degree: bool = False
+
+
+def _make_gat(width_in: int, width_out: int, hidden: int, is_last: bool, dropout: float, heads: int) -> Gat:
+    if is_last:
+        return Gat(width_in, width_out, heads=1, concat=False, dropout=dropout)
+    return Gat(width_in, max(width_out // heads, 1), heads=heads, dropout=dropout)
+
+
+def _make_gin(width_in: int, width_out: int, hidden: int, *_: Any) -> Gin:
+    """The last layer too has the hidden width within: it may have a single output."""
+    return Gin(nn.Sequential(nn.Linear(width_in, hidden), nn.ReLU(), nn.Linear(hidden, width_out)), train_eps=True)
+
+
+KINDS = {
+    "sage": Kind(
+        make=lambda width_in, width_out, *_: Sage(width_in, width_out),
+        apply=lambda conv, x, layer, _: conv((x, x[: layer.num_dst]), layer.adj_t()),
+    ),
+    "gcn": Kind(
+        make=lambda width_in, width_out, *_: Gcn(width_in, width_out, normalize=False, add_self_loops=False),
+        apply=lambda conv, x, layer, degree: conv(x, gcn_matrix(layer, degree)),
+        needs_degree=True,
+    ),
+    "gat": Kind(
+        make=_make_gat,
+        apply=lambda conv, x, layer, _: conv(x, layer.edge_index, size=(layer.num_src, layer.num_dst)),
+        activate=F.elu,
+    ),
+    "gin": Kind(
+        make=_make_gin,
+        apply=lambda conv, x, layer, degree: conv((x, x[: layer.num_dst]), layer.adj_t(scale(layer, degree)[layer.edge_index[1]])),
+        needs_degree=True,
+    ),
+}
+"""Names of PLAIN_MODELS (`train/config.py`) -> what they are."""
+
+
 class GNN(nn.Module):
     """L layers with ReLU and dropout between them.
 
     Args:
-        kind: one of PLAIN_MODELS (`train/config.py`).
+        kind: one of KINDS.
         sizes: L + 1 widths: features, hidden ..., outputs.
         rows: that nodes learn in place of features; None: features are given.
         dropout, input_dropout: on the input of every layer but the first, and of the first.
@@ -50,8 +107,8 @@ class GNN(nn.Module):
         self.dropouts = [input_dropout] + [dropout] * (self.num_layers - 1)
         self.rows = rows
         pairs = list(pairwise(sizes))
-        convs = [_make_conv(kind, i == self.num_layers - 1, *pair, sizes[1], dropout, heads) for i, pair in enumerate(pairs)]
-        self.convs = nn.ModuleList(convs)
+        last = self.num_layers - 1
+        self.convs = nn.ModuleList([KINDS[kind].make(*pair, sizes[1], i == last, dropout, heads) for i, pair in enumerate(pairs)])
 
     def table(self, node_type: NodeType) -> LearntRows:
         """The rows that nodes learn."""
@@ -61,7 +118,7 @@ class GNN(nn.Module):
     @property
     def needs_degree(self) -> bool:
         """Whether `layer` wants the degrees in the whole graph."""
-        return self.kind in ("gcn", "gin")
+        return KINDS[self.kind].needs_degree
 
     def layer(self, i: int, x: Tensor, layer: Layer, degree: Tensor | None = None) -> Tensor:
         """Apply layer i.
@@ -73,23 +130,11 @@ class GNN(nn.Module):
         Returns:
             float[num_dst, width of layer i], activated unless it is the last layer.
         """
-        x = dropout(x, self.dropouts[i], self.training)
-        conv, targets = self.convs[i], x[: layer.num_dst]
-        if self.kind == "sage":
-            x = conv((x, targets), layer.adj_t())
-        elif self.kind == "gat":
-            x = conv(x, layer.edge_index, size=(layer.num_src, layer.num_dst))
-        elif degree is None:
-            assert self.needs_degree, f"{self.kind} has no branch here"
+        if self.needs_degree and degree is None:
             raise UsageError(f"{self.kind} needs the degrees in the whole graph")
-        elif self.kind == "gin":
-            x = conv((x, targets), layer.adj_t(scale(layer, degree)[layer.edge_index[1]]))
-        else:
-            assert self.kind == "gcn", f"{self.kind} has no branch here"
-            x = conv(x, gcn_matrix(layer, degree))
-        if i == self.num_layers - 1:
-            return x
-        return F.elu(x) if self.kind == "gat" else x.relu_()
+        kind = KINDS[self.kind]
+        x = kind.apply(self.convs[i], dropout(x, self.dropouts[i], self.training), layer, degree)
+        return x if i == self.num_layers - 1 else kind.activate(x)
 
     def first(self, x: Tensor) -> Tensor:
         """Apply layer 0, which is not the last, to aggregated features float[n, ...]; returns float[n, width of layer 0]."""
@@ -101,17 +146,3 @@ class GNN(nn.Module):
         for i, layer in enumerate(layers, start=int(self.is_aggregated)):
             x = self.layer(i, x, layer, None if degree is None else degree[: layer.num_src])
         return x
-
-
-def _make_conv(kind: str, is_last: bool, width_in: int, width_out: int, between: int, dropout: float, heads: int) -> nn.Module:
-    """`between`: the width within a layer of gin, whose last one may have a single output."""
-    if kind == "sage":
-        return Sage(width_in, width_out)
-    if kind == "gcn":
-        return Gcn(width_in, width_out, normalize=False, add_self_loops=False)
-    if kind == "gin":
-        return Gin(nn.Sequential(nn.Linear(width_in, between), nn.ReLU(), nn.Linear(between, width_out)), train_eps=True)
-    assert kind == "gat", f"{kind} has no branch here"
-    if is_last:
-        return Gat(width_in, width_out, heads=1, concat=False, dropout=dropout)
-    return Gat(width_in, max(width_out // heads, 1), heads=heads, dropout=dropout)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock import cache
 from penstock.cache import presample
-from penstock.cache.choose import BY_VISITS, LIST_POLICIES, RANKING_BYTES_PER_NODE, STATIC, hotness_by_name, list_values
+from penstock.cache.choose import BY_VISITS, LIST_POLICIES, STATIC, hotness_by_name, list_values, ranking_bytes
 from penstock.cache.hotness import check_hotness
 from penstock.cache.presample import iterate_samples, presample_visits
 from penstock.cache.workload import Workload
@@ -112,8 +112,12 @@ def test_every_hotness_keeps_what_is_read(name):
     assert np.isin(kept, number[: num_nodes // 10]).mean() > 0.8
 
 
-def test_every_hotness_is_in_a_budget():
-    assert RANKING_BYTES_PER_NODE.keys() == {*STATIC, "belady"}, "RANKING_BYTES_PER_NODE in cache/choose.py"
+def test_memory_of_rankings():
+    """One type is ranked after the other; inclusion probabilities are those of all types."""
+    num_nodes = {"a": 10, "b": 30, "c": 50}
+    found = {name: ranking_bytes(name, num_nodes, ["a", "b"]) for name in (*STATIC, "belady", "fifo", None)}
+    assert found == {"random": 450, "degree": 180, "ratio": 180, "presample": 330, "inclusion": 3060, "belady": 330, "fifo": 0, None: 0}
+    assert ranking_bytes("degree", num_nodes, []) == 0
 
 
 def test_chunks_do_not_matter(monkeypatch):

@@ -11,7 +11,7 @@ from tests.stores import ROOMY, ChunkedTable, assert_edges, budget, build, expec
 
 from penstock.errors import BudgetError, InputError, NodeIdError, StoreError, UsageError
 from penstock.records import EDGE, NODE
-from penstock.sources.source import EdgeTable, NodeTable, Source
+from penstock.sources.source import Chunk, EdgeTable, NodeTable, Source
 from penstock.store import forecast, generate, ingest
 from penstock.store.ingestion.build import Limits
 
@@ -204,6 +204,30 @@ def test_tables_that_change_while_they_are_read(tmp_path):
     table.chunks = lambda *arguments: (chunk for chunk in list(true_chunks(*arguments))[:0])
     with pytest.raises(InputError, match=r"announced 3 rows and delivered 0: did the file change?"):
         build(source, tmp_path / "store")
+
+
+@pytest.mark.parametrize(("times", "found"), [(0, "0"), (2, "more than 3")])
+@pytest.mark.parametrize(
+    "limits", [ROOMY, Limits(in_memory_bytes=0, bucket_bytes=1 << 20, piece_bytes=1 << 10, histogram_cells=4)], ids=["in memory", "spilled"]
+)
+def test_tables_that_change_between_two_readings(times, found, limits, tmp_path):
+    source = homogeneous(ENDS)
+    table, readings = source.edges[EDGE].table, []
+    true_chunks = table.chunks
+
+    def chunks(*arguments):
+        readings.append(arguments)
+        return (chunk for _ in range(1 if len(readings) == 1 else times) for chunk in true_chunks(*arguments))
+
+    table.chunks = chunks
+    with pytest.raises(InputError, match=f"delivered 3 rows, and {found} when they were read again: did the file change"):
+        build(source, tmp_path / "store", limits)
+    assert len(readings) == 2
+
+
+def test_chunks_whose_columns_differ_in_length():
+    with pytest.raises(InputError, match=r"equally many rows, got {'src': 3, 'dst': 3, 'weight': 2}"):
+        Chunk(0, {"src": np.arange(3), "dst": np.arange(3), "weight": np.ones(2)})
 
 
 @pytest.mark.parametrize(

@@ -68,10 +68,8 @@ def make_specs(template: NeighborLoader, num_neighbors: Any, plan: Plan, options
     if not lists.is_plain:
         apart = {name: value for name, value in given.items() if name not in _OF_TRAINERS} | {"plan": lists}
         make_sampler = partial(_sampler_of, LoaderSpec(path, num_neighbors, apart))
-    names = ("replace", "disjoint", "induced", "takes_last", "shared_draws", "walks", "layer_wise", "seed")
-    settings = {"num_neighbors": sampler.fanouts} | {name: getattr(sampler, name) for name in names}
     of_samplers = SamplerSpec(
-        path=path, weight=options.get("weight_attr"), time=options.get("time_attr"), settings=settings,
+        path=path, weight=options.get("weight_attr"), time=options.get("time_attr"), settings=sampler.settings,
         seeds=replace(seeds, input_ids=None),
         order=maker.order, batch_size=maker.batch_size, make_sampler=make_sampler,
     )  # fmt: skip

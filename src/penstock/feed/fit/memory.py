@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.cache.choose import RANKING_BYTES_PER_NODE, STATIC
+from penstock.cache.choose import STATIC, ranking_bytes
 from penstock.errors import BudgetError, argument
 from penstock.feed.fit.device import ROUNDING, DeviceUse, batch_bytes, state_bytes
 from penstock.feed.fit.profile import Profile, take_profile
@@ -257,7 +257,7 @@ class _Run:
             tables=_table_bytes(plan, graph, self.kept_types, way.with_lists) + state_bytes(plan, graph, use),
         )
         in_use_later = needs.step + needs.sampling + needs.batches + needs.staging + needs.reading
-        at_first = max(_ranking_bytes(plan, graph, self.kept_types), 0 if use is None else use.placing_bytes)
+        at_first = max(ranking_bytes(plan.policy, graph.num_nodes, self.kept_types), 0 if use is None else use.placing_bytes)
         return replace(needs, ranking=max(0, at_first - in_use_later))
 
     def _spool_bytes(self, num_readers: int) -> int:
@@ -371,11 +371,3 @@ def _table_bytes(plan: Plan, graph: Graph, kept_types: list[NodeType], with_list
     per_node = STATIC_DIRECTORY_BYTES_PER_NODE if plan.policy in STATIC else DIRECTORY_BYTES_PER_NODE + 1
     lists = table_bytes(graph.adjacency) if with_lists else 0
     return per_node * sum(graph.num_nodes[t] for t in kept_types) + lists
-
-
-def _ranking_bytes(plan: Plan, graph: Graph, kept_types: list[NodeType]) -> int:
-    """Return the memory for choosing rows, before the caches are made."""
-    per_node = RANKING_BYTES_PER_NODE.get(plan.policy or "", 0)
-    if plan.policy == "inclusion":
-        return per_node * sum(graph.num_nodes.values())
-    return per_node * max((graph.num_nodes[t] for t in kept_types), default=0)

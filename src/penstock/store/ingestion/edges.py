@@ -150,9 +150,12 @@ class EdgeReader:
 
     def records(self, counts: EdgeCounts, progress: Progress) -> Iterator[Records]:
         """Second pass: yield the records in input order; keys are destinations."""
-        columns = self.record_columns(counts)
+        columns, num_rows = self.record_columns(counts), 0
         with stage(progress, f"place {self.name}", counts.num_rows):
             for chunk in prefetch(self.table.chunks(self._max_rows)):
+                num_rows += chunk.num_rows
+                if num_rows > counts.num_rows:  # there is no place for these
+                    break
                 src, dst = (_as_int64(chunk.columns[end]) for end in (SRC, DST))
                 rows: dict[str, np.ndarray] = {}
                 if EDGE_ID in columns:
@@ -166,6 +169,9 @@ class EdgeReader:
                 rows[INDICES] = src.astype(columns[INDICES].storage)
                 yield Records(dst, {name: rows[name] for name in columns})
                 progress.advance(chunk.num_rows)
+        if num_rows != counts.num_rows:
+            found = f"more than {counts.num_rows}" if num_rows > counts.num_rows else f"{num_rows}"
+            raise InputError(f"{self.name}: delivered {counts.num_rows} rows, and {found} when they were read again: did the file change?")
 
     def _filter(
         self, src: np.ndarray, dst: np.ndarray, rows: dict[str, np.ndarray]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import os
 import shutil
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from inspect import Parameter, signature
 from typing import Any
 
@@ -139,7 +139,7 @@ class Ingestion:
 
     def __init__(self, source: Source, options: IngestOptions, budget: Budget, limits: Limits, progress: Progress) -> None:
         self._source = source
-        self._options = options
+        self._options = replace(options, undirected=options.undirected or source.is_undirected)
         self._budget = budget
         self._limits = limits
         self._progress = progress

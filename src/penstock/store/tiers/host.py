@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
 
@@ -20,8 +21,8 @@ LEAST_ROWS = 64
 """Fewest rows for which a thread is used."""
 
 
-class ReadByHost:
-    """Base of tiers whose rows are copied by the thread that waits, in `_move`. Subclasses set the attributes of a tier."""
+class ReadByHost(ABC):
+    """Base of tiers whose rows are copied by the thread that waits, in `_move`. Subclasses set the attributes of a tier (`Tier`)."""
 
     device = "cpu"
     name: str
@@ -42,8 +43,9 @@ class ReadByHost:
         self.stats.add(rows.size, num_bytes, time.perf_counter() - started)
         return num_bytes
 
+    @abstractmethod
     def _move(self, rows: np.ndarray, outs: Sequence[np.ndarray], places: np.ndarray) -> None:
-        raise NotImplementedError
+        """Copy `rows` to their `places`; arguments as for `submit`, rows checked."""
 
 
 class HostTier(ReadByHost):
@@ -66,7 +68,8 @@ class HostTier(ReadByHost):
             cpu.move_rows(source, rows, out, places, row_bytes)
 
     def write(self, rows: np.ndarray, sources: Sequence[np.ndarray], source_rows: np.ndarray) -> None:
-        """Replace `rows` (distinct) by the rows `source_rows` of `sources` (per field, uint8)."""
+        """Replace `rows` (distinct) by the rows `source_rows` of `sources` (per field, uint8). TierError: a row is none."""
+        check_rows(self, rows)
         for target, source, row_bytes in zip(self.buffers, sources, self.row_bytes, strict=True):
             cpu.move_rows(source, source_rows, target, rows, row_bytes)
 

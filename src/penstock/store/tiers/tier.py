@@ -114,7 +114,7 @@ class Tier(Protocol):
         """Begin to read.
 
         Args:
-            rows: int64[n], in [0, num_rows).
+            rows: int64[n], in [0, num_rows), any n, also 0.
             outs: uint8[m * row_bytes] per field, receives the rows: arrays, or, for a tier with a `reader`, tensors on that device.
             places: int64[n], distinct, in [0, m): rows[i] goes to row places[i] of each of `outs`.
         """

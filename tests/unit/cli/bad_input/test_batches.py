@@ -20,7 +20,7 @@ from penstock.feed import NeighborLoader, Padding, RecordedStep
 from penstock.feed.factored.spec import check_plan
 from penstock.feed.setup import drawing
 from penstock.kernels import _triton
-from penstock.order import RandomOrder
+from penstock.order import RandomOrder, SequentialOrder
 from penstock.plan import make_plan
 from penstock.store import Store, ingest
 from penstock.store.device_memory import DeviceMemory
@@ -192,6 +192,19 @@ def test_positions_of_a_sampler(num_workers, store):
         )
     loader = NeighborLoader(store, [2], "train", batch_sampler=[torch.tensor([1, 0]), [torch.tensor(2)], [], np.array([3])])
     assert [batch.input_id.tolist() for batch in loader] == [[1, 0], [2], [], [3]]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("given", [[1, 2], None, np.array([0.5]), np.array([[1, 2]])], ids=str)
+def test_positions_of_an_order(given, num_workers, store):
+    class Wrong(SequentialOrder):
+        name = "mine"
+
+        def batch(self, epoch, index, batch_size):
+            return given
+
+    loader = NeighborLoader(store, [2], "train", order=Wrong(Store.open(store).split("train").size), num_workers=num_workers)
+    assert "int64[n]; mine gave " in refused(UsageError, lambda: next(iter(loader)))
 
 
 def test_data_that_pyg_takes(store):
