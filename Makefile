@@ -38,12 +38,13 @@ test: $(VENV)/installed-for-tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=20
 
 # All but torch, which is as in constraints.txt: pip finds no older CPU build. Old versions call what newer ones of others deprecate.
+lowest: export PYTEST_ADDOPTS = -W ignore::DeprecationWarning
 lowest:
 	$(PYTHON) -m venv $(LOWEST)
 	@sed -n -e '/^    "torch>/d' -e 's/^    "\(.*\)>=\(.*\)",$$/\1==\2/p' pyproject.toml > $(LOWEST)/constraints.txt
 	@grep '^torch==' constraints.txt >> $(LOWEST)/constraints.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/constraints.txt --editable '.[test]'
-	$(LOWEST)/bin/python -m pytest -n 2 --dist worksteal -W ignore::DeprecationWarning
+	$(LOWEST)/bin/python -m pytest -n 2 --dist worksteal
 
 check: $(VENV)/installed-for-tests
 	$(BIN)/ruff format --check .
