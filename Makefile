@@ -3,6 +3,7 @@
 #   make train    generate a graph, train on it, write a report          make test     the default tests
 #   make check    format, lint, types, layers                            make deep     the long tests
 #   make bench    the benchmarks that need no other library              make compat   PyG's own tests of its loader, on ours
+#   make lowest   the default tests with the oldest versions that pyproject.toml allows
 #   make soak     an hour of training under a bound on memory (MINUTES=60)
 #   make gpu      on a machine with a GPU: its tests, then its benchmarks (FOLDER=... for 17 GB of graphs)
 
@@ -13,8 +14,9 @@ OUT ?= out
 MINUTES ?= 60
 FOLDER ?= $(OUT)/graphs
 CONSTRAINTS := $(VENV)/constraints.txt
+LOWEST := $(VENV)/lowest
 
-.PHONY: train test check deep soak bench gpu compat clean
+.PHONY: train test lowest check deep soak bench gpu compat clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -34,6 +36,15 @@ train: $(VENV)/installed
 
 test: $(VENV)/installed-for-tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=20
+
+# All but torch, which is as in constraints.txt: pip finds no older CPU build. Old versions call what newer ones of others deprecate.
+lowest: export PYTEST_ADDOPTS = -W ignore::DeprecationWarning
+lowest:
+	$(PYTHON) -m venv $(LOWEST)
+	@sed -n -e '/^    "torch>/d' -e 's/^    "\(.*\)>=\(.*\)",$$/\1==\2/p' pyproject.toml > $(LOWEST)/constraints.txt
+	@grep '^torch==' constraints.txt >> $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/constraints.txt --editable '.[test]'
+	$(LOWEST)/bin/python -m pytest -n 2 --dist worksteal
 
 check: $(VENV)/installed-for-tests
 	$(BIN)/ruff format --check .

@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 
+from penstock.kernels import _triton
+
 PARTS = ("_patch_lang", "interpreter_builder", "_get_np_dtype")
 """Of Triton's, that it may rename: tests then take their time."""
 
@@ -21,11 +23,10 @@ def hurry():
 
 @cache
 def _replace_once():
-    import triton
     import triton.language as tl
     from triton.runtime import interpreter
 
-    if not triton.knobs.runtime.interpret or not all(hasattr(interpreter, name) for name in PARTS):
+    if not _triton.is_interpreted() or not all(hasattr(interpreter, name) for name in PARTS):
         return
     interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
     interpreter._patch_lang = lambda fn: SimpleNamespace(restore=lambda: None)

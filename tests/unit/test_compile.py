@@ -37,4 +37,5 @@ def num_counted(called):
 def test_helpers_count_no_references():
     begin_and_end = 2
     assert num_counted(helper(push)) <= begin_and_end
-    assert num_counted(numba.njit(forceinline=True)(push)) > begin_and_end  # else Numba has learned it, and helpers may be plain again
+    if numba.version_info.short >= (0, 66):  # before, it counts none here; if it learns that again, helpers may be plain
+        assert num_counted(numba.njit(forceinline=True)(push)) > begin_and_end

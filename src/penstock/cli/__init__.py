@@ -37,7 +37,7 @@ REFUSED = 2
 INTERRUPTED = 130
 _REFUSALS = (UsageError, InputError, StoreError, StateError, DivergedError)
 _CLICK_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
-"""Base of the argument parser's errors. Some versions of typer bundle the parser and some import it; this works with both."""
+"""Base of the argument parser's errors, for which typer has no public name before 0.28."""
 
 
 def make_app() -> typer.Typer:

@@ -90,7 +90,11 @@ def test_decimals_are_floats(tmp_path, kind):
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string()), pa.string_view()])
 def test_strings(tmp_path, kind):
     words = ["b", "a", "b"]
-    assert check_table(table(tmp_path, {"src": pa.array(words, pa.string()).cast(kind)}))["src"].tolist() == words
+    try:
+        made = table(tmp_path, {"src": pa.array(words, pa.string()).cast(kind)})
+    except pa.ArrowNotImplementedError:
+        pytest.skip(f"pyarrow {pa.__version__} writes no {kind} into Parquet")  # from 21 on it does
+    assert check_table(made)["src"].tolist() == words
 
 
 def test_integers_taken_as_strings(tmp_path):
