@@ -215,6 +215,9 @@ def speed_page() -> str:
     typed = read("typed")
     if typed:
         lines += typed_section(typed)
+    small = read("small_graphs")
+    if small:
+        lines += small_section(small)
     attention = read("attention")
     if attention:
         lines += attention_section(attention)
@@ -252,6 +255,28 @@ def typed_section(typed: dict[str, Any]) -> list[str]:
         ),
         "",
         *table(head, rows),
+        "",
+    ]
+
+
+def small_section(small: dict[str, Any]) -> list[str]:
+    """Small graphs and small batches."""
+    rows = []
+    for graph, sizes in small.items():
+        for size, found in sizes.items() if graph.endswith(" nodes") else ():
+            rates, ratios = found["batches_per_s"], found["over_pyg"]
+            ours = [f"{rate(rates[way])}: {ratios[way]['median']:.3g}x" for way in ("no threads", "2 threads")]
+            rows.append([graph, size, *ours, rate(rates[PYG])])
+    return [
+        "## Small graphs, small batches",
+        "",
+        *fold(
+            f"`{small['command']}`, {machine(small)}. Batches a second, medians, least and most in brackets; then how many times as many as "
+            "PyG's. Fanouts 10, 10, with features. What a batch takes whatever its size, about a quarter of a millisecond, is more than "
+            "PyG's: a batch of one seed, or a small one of a small graph, comes no faster, and some come slower."
+        ),
+        "",
+        *table(["graph", "seeds a batch", "Penstock, no threads", "Penstock, 2 threads", "PyG"], rows),
         "",
     ]
 

@@ -39,6 +39,7 @@ from bench import (
     policies,
     questions,
     slow_lists,
+    small_graphs,
     tables,
     trainers,
     typed,
@@ -393,6 +394,11 @@ def test_ducati_splits_on_a_device(toy, monkeypatch):
     assert set(result["small"]["60%"]["seconds_per_batch"]) == {
         "0 % for lists", "50 % for lists", ducati_splits.DUCATI, ducati_splits.ONE_SLOPE,
     }  # fmt: skip
+
+
+def test_small():
+    found = small_graphs.measure(small_graphs.make(50, 4, 3), 8, rounds=1, seconds=0.05)
+    assert all(found["batches_per_s"][name]["median"] > 0 for name in small_graphs.OURS)
 
 
 def test_typed(monkeypatch):
