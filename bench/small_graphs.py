@@ -17,12 +17,14 @@ from torch_geometric.data import Data
 
 import penstock
 from bench.common import begin, in_turns, show_and_write, spread
-from bench.ways import PYG, over
+from bench.ways import over
 
 GRAPHS = {"2,700 nodes": (2_700, 4, 1433), "20,000 nodes": (20_000, 8, 64), "200,000 nodes": (200_000, 15, 100)}
 """Name -> (nodes, edges of each, features)."""
 BATCH_SIZES = (1, 32, 512)
 OURS = {"no threads": 0, "2 threads": 2}
+PEERS = {"no workers": "no threads", "2 workers": "2 threads"}
+"""How PyG's loader works -> what it is compared with."""
 
 
 class Passes:
@@ -45,13 +47,15 @@ def make(num_nodes: int, degree: int, width: int) -> Data:
 
 
 def measure(data: Data, batch_size: int, **how: Any) -> dict[str, Any]:
-    """Batches a second, and how many times as many as PyG's; `how`: see `in_turns`."""
+    """Batches a second, and how many times as many as PyG's in the same way; `how`: see `in_turns`."""
     common = {"num_neighbors": [10, 10], "batch_size": batch_size, "shuffle": True}
     loaders = {name: penstock.NeighborLoader(data, **common, num_workers=count, seed=0) for name, count in OURS.items()}
     if has.WITH_PYG_LIB:
-        loaders[PYG] = torch_geometric.loader.NeighborLoader(data, **common)
+        loaders |= {
+            f"PyG, {name}": torch_geometric.loader.NeighborLoader(data, **common, num_workers=OURS[ours]) for name, ours in PEERS.items()
+        }
     rates = in_turns({name: Passes(loader) for name, loader in loaders.items()}, lambda batch: 1, **how)
-    ratios = {name: over(rates, name, PYG) for name in OURS} if PYG in rates else {}
+    ratios = {name: over(rates, ours, f"PyG, {name}") for name, ours in PEERS.items()} if has.WITH_PYG_LIB else {}
     return {"batches_per_s": {name: spread(each) for name, each in rates.items()}, "over_pyg": ratios}
 
 
