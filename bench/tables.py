@@ -271,9 +271,9 @@ def small_section(small: dict[str, Any]) -> list[str]:
         "## Small graphs, small batches",
         "",
         *fold(
-            f"`{small['command']}`, {machine(small)}. Batches a second, medians, least and most in brackets; then how many times as fast "
-            "Penstock is in the same way. Fanouts 10, 10, with features. Whatever its size, a batch takes a quarter of a millisecond, which "
-            "is more than with PyG: batches of one seed come slower, and no faster with threads, which wait for each other; take "
+            f"`{small['command']}`, {machine(small)}. Batches a second, medians, least and most in brackets; then how many times as "
+            "fast Penstock is in the same way. Fanouts 10, 10, with features. Whatever its size, a batch takes a quarter of a millisecond, "
+            "which is more than with PyG: batches of one seed come slower, and no faster with threads, which wait for each other; take "
             "`num_workers=0` for them."
         ),
         "",
