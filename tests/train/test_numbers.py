@@ -1,16 +1,20 @@
 """Numbers as labels: learnt, scored, predicted and applied to other graphs, in their own unit."""
 
 import csv
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from penstock.records import NODE
 from penstock.report.live import summary_of
 from penstock.report.page import render
 from penstock.store import ingest
 from penstock.train import TrainConfig, infer_run, train
 from penstock.train.config import MODELS, TYPED_MODELS
+from penstock.train.parts import PartsStore
+from penstock.train.ranks import Ranks
 from tests.train.stores import make_data, make_typed_data
 
 QUICK = dict(num_neighbors=(4, 3), batch_size=32, hidden=16, epochs=20, num_workers=0, lr=0.03, dropout=0.0)
@@ -89,6 +93,23 @@ def test_counts_are_classes_or_numbers(tmp_path):
     result = train(TrainConfig(store=str(store.path), metric="mae", **QUICK), tmp_path / "run", predictions=tmp_path / "numbers.csv")
     assert result.val < 9
     assert (tmp_path / "numbers.csv").read_text().startswith("id,number\n")
+
+
+def test_numbers_of_a_partition(tmp_path):
+    """Are read by the metric, as those of a store are."""
+    data = make_data(labels=torch.arange(400).double() - 3)
+    data.y[5] = np.nan
+    store = ingest(data, tmp_path / "store")
+    part = SimpleNamespace(
+        number=0, map=lambda spec: store.node_field("y"), split=store.split,
+        manifest=SimpleNamespace(digest="", cut_from="", nodes={NODE: SimpleNamespace(fields=store.node_fields())}),
+    )  # fmt: skip
+    book = SimpleNamespace(owners=np.zeros_like, local=lambda ids, number: ids)
+    parts = PartsStore("", SimpleNamespace(part=part, num_nodes={NODE: 400}, books={NODE: book}), Ranks(), None)
+    for metric, ids, expected in (("mae", [3, 4, 6], [0.0, 1.0, 3.0]), ("auto", [3, 5, 6], [0, -1, 3])):
+        parts.read_labels(metric)
+        found = parts.node_field("y", NODE)[np.array(ids)]
+        assert (found.dtype.kind, found.tolist()) == ("f" if metric == "mae" else "i", expected)
 
 
 def test_another_graph_without_labels(tmp_path):
