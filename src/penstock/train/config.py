@@ -54,8 +54,8 @@ class TrainConfig:
         input_dropout: of the features; with wide or many rows it costs more than the rest of the step.
         seed: of all randomness: order, samples, initial weights, dropout.
         split: name of the split; None: the only one.
-        metric: accuracy or auc of classes, micro-f1 of several labels, rmse, mae or r2 of numbers (integers too are numbers then, not
-            classes). "auto" takes rmse for floats that are not whole, micro-f1 for a 0/1 matrix, auc for two classes, else accuracy.
+        metric: accuracy or auc of classes, micro-f1 of several labels, rmse, mae or r2 of numbers (which integers from 0 on are then, too).
+            "auto" takes rmse for floats that are not whole, micro-f1 for a 0/1 matrix, auc for two classes, else accuracy.
         normalize: "rows" divides each feature row by the sum of its absolute values (bags of words).
         patience: stop after this many evaluations without a better validation metric; 0 never.
         eval_every: epochs between evaluations.

@@ -134,8 +134,7 @@ class Labels(Task):
 
 @dataclass(frozen=True, slots=True)
 class Numbers(Task):
-    """A number of each node, or several, float[n] or float[n, num_outputs]. Metrics: rmse, mae, r2, each as a mean
-    over columns.
+    """A number of each node, or several, [n] or [n, num_outputs]. Metrics: rmse, mae, r2, each as a mean over columns.
 
     A model learns them in units of their spread, since the size of a step of Adam does not depend on their unit.
 
@@ -153,8 +152,8 @@ class Numbers(Task):
         return self.metric == "r2"
 
     def is_labelled(self, labels: np.ndarray) -> np.ndarray:
-        """Rows of finite numbers."""
-        return np.all(np.isfinite(labels.reshape(-1, self.num_outputs)), axis=1)
+        """Rows of finite floats; of integers those from 0 on, since -1 is stored where there is none."""
+        return _are_known(labels.reshape(-1, self.num_outputs))
 
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """Of squares; for mae of absolute values."""
@@ -186,6 +185,10 @@ class Numbers(Task):
             return float(np.sqrt(error).mean())
         has_spread = np.ptp(wanted, axis=0) > 0
         return float(np.mean(1 - error[has_spread] / wanted.var(axis=0)[has_spread])) if has_spread.any() else float("nan")
+
+
+def _are_known(rows: np.ndarray) -> np.ndarray:
+    return np.all(np.isfinite(rows) if rows.dtype.kind == "f" else rows >= 0, axis=1)
 
 
 @lru_cache(maxsize=8)
@@ -236,7 +239,7 @@ def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: st
 
     Args:
         labels: of `as_labels`: int[num_nodes], below 0 for none; 0/1 [num_nodes, num_labels], anything else in a row for none; or numbers,
-            [num_nodes] or [num_nodes, k], NaN or infinite for none.
+            [num_nodes] or [num_nodes, k], NaN, infinite or a negative integer for none.
         train_ids: nodes of which one has a label at least; of 0/1 rows all.
         metric: one of METRICS.
         name: of the labels, for messages.
@@ -258,9 +261,9 @@ def _are_numbers(labels: np.ndarray, train_ids: np.ndarray) -> bool:
 
 
 def _numbers(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: str) -> Numbers:
-    rows = np.asarray(labels[train_ids], np.float64)
+    rows = np.asarray(labels[train_ids])
     rows = rows if rows.ndim == 2 else rows[:, None]
-    rows = rows[np.isfinite(rows).all(axis=1)]
+    rows = rows[_are_known(rows)].astype(np.float64)
     if not len(rows):
         raise _nothing(train_ids, name)
     spread = rows.std(axis=0)
