@@ -38,6 +38,7 @@ def test_kernels(tmp_path):
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(600)
 def test_all_kernels(tmp_path):
     kernels = [
         "test_gpu_sampling.py",
@@ -50,6 +51,7 @@ def test_all_kernels(tmp_path):
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(1600)
 def test_all_that_is_above_them(tmp_path):
     differential = ["test_device_rows.py", "test_device_sampler.py", "test_device_trees.py", "test_device_fifo.py"]
     contract = ["test_device_tiers.py", "test_device_caches.py", "test_two_levels.py"]
