@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.feed import LinkNeighborLoader, NeighborLoader, Walks, digest, layers
     from penstock.inference import infer
     from penstock.plan import Plan
-    from penstock.store import Store, generate, ingest, open
+    from penstock.store import Store, generate, hold_out, ingest, open
     from penstock.train import aggregate, trim
 
 __version__ = "0.1.0"
@@ -43,6 +43,7 @@ _HOMES = {
     "aggregate": "penstock.train",
     "digest": "penstock.feed",
     "generate": "penstock.store",
+    "hold_out": "penstock.store",
     "infer": "penstock.inference",
     "ingest": "penstock.store",
     "layers": "penstock.feed",
@@ -67,8 +68,8 @@ _MODULES = (
 )
 
 __all__ = [
-    "LinkNeighborLoader", "NeighborLoader", "PenstockError", "Plan", "Store", "Walks", "aggregate", "digest", "generate", "infer",
-    "ingest", "layers", "open", "trim",
+    "LinkNeighborLoader", "NeighborLoader", "PenstockError", "Plan", "Store", "Walks", "aggregate", "digest", "generate", "hold_out",
+    "infer", "ingest", "layers", "open", "trim",
 ]  # fmt: skip
 
 

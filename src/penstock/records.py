@@ -5,7 +5,7 @@ All graphs are typed: a homogeneous graph has one node type and one edge type (`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +28,15 @@ EDGE_NAMES = ("edge_index", "row_ptr", "e_id", "num_sampled_edges")
 
 Allocator = Callable[[int, Any], np.ndarray]
 """(number of elements, dtype) -> one-dimensional array, contents undefined. `numpy.empty` is one; a buffer pool is another."""
+
+
+def reverses_of(edge_type: EdgeType, edge_types: Collection[EdgeType]) -> tuple[list[EdgeType], list[EdgeType]]:
+    """The edge types that hold the reverses of one by PyG's names (`ToUndirected`), and a type itself that joins a node type to itself; and
+    all types that join the two node types the other way, which may or may not do so."""
+    source, name, target = edge_type
+    named = [e for e in ((target, f"rev_{name}", source), (target, name.removeprefix("rev_"), source)) if e in edge_types]
+    others = [e for e in edge_types if (e[0], e[2]) == (target, source) and e != edge_type]
+    return list(dict.fromkeys([edge_type] * (source == target) + named)), others
 
 
 def index_dtype(most: int) -> type:

@@ -48,7 +48,7 @@ MAX_DEGREE = 1 << 32
 WIDE_BOUND = 4096
 """From this bound on a draw takes 64 random bits: the relative bias of a bounded draw stays at or below 2**-20."""
 
-SAMPLE, ORDER, GENERATE, PRESAMPLE, NEGATIVE, PARTITION, SHARED, WALK, LAYER = range(9)
+SAMPLE, ORDER, GENERATE, PRESAMPLE, NEGATIVE, PARTITION, SHARED, WALK, LAYER, HOLD_OUT = range(10)
 """Domains: independent families of keys under one seed."""
 
 _MULTIPLIER_0, _MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)

@@ -208,3 +208,28 @@ def test_negatives_belong_to_their_links():
     assert [each.tolist() for each in more[:2]] != [ones[:2].tolist(), others[:2].tolist()]
     assert more[0].size == 2
     assert (more[0] <= until[:2]).all()
+
+
+@given(SEEDS)
+def test_pairs_are_divided(seed):
+    """Ids of up to 40 bits; pairs that are the same both ways."""
+    random = np.random.default_rng(seed)
+    count, most = int(random.integers(0, 60)), 1 << int(random.integers(1, 41))
+    sources, targets = random.integers(0, most, (2, count))
+    key, bounds = rng.derive_key(seed, 0, rng.HOLD_OUT), np.sort(random.random(int(random.integers(0, 4))))
+    for both_ways in (False, True):
+        expected = reference.divide_pairs(key, sources, targets, both_ways, bounds)
+        found = np.full(count, 9, np.uint8)
+        cpu.divide_pairs(key, sources, targets, both_ways, bounds, found)
+        assert_same_bytes(found, expected)
+        again = np.full(count, 9, np.uint8)
+        cpu.divide_pairs(key, targets, sources, both_ways, bounds, again)
+        assert not both_ways or np.array_equal(again, expected)
+
+
+def test_pairs_are_divided_by_their_shares():
+    sources, targets = np.divmod(np.arange(200_000), 400)
+    parts = np.empty(sources.size, np.uint8)
+    cpu.divide_pairs(rng.derive_key(1, 0, rng.HOLD_OUT), sources, targets, False, np.array([0.05, 0.15]), parts)
+    for count, share in zip(np.bincount(parts), (0.05, 0.1, 0.85), strict=True):
+        assert abs(count - sources.size * share) < 5 * (sources.size * share * (1 - share)) ** 0.5

@@ -20,14 +20,14 @@ from contextlib import contextmanager, suppress
 
 import typer
 
-from penstock.cli import aggregate, check, doctor, generate, infer, info, ingest, layout, partition, plan, study, train
+from penstock.cli import aggregate, check, doctor, generate, hold_out, infer, info, ingest, layout, partition, plan, study, train
 from penstock.cli.console import as_typed
 from penstock.errors import DivergedError, InputError, PenstockError, StateError, StoreError, UsageError, line_of
 from penstock.report import words
 
 COMMANDS = {
     "ingest": ingest.ingest, "generate": generate.app, "info": info.info, "check": check.check, "layout": layout.layout,
-    "aggregate": aggregate.aggregate,
+    "aggregate": aggregate.aggregate, "hold-out": hold_out.hold_out,
     "partition": partition.partition, "plan": plan.plan, "study": study.app, "train": train.train, "infer": infer.infer,
     "doctor": doctor.doctor,
 }  # fmt: skip

@@ -32,6 +32,8 @@ def info(
 
 def describe(store: Store) -> dict[str, Any]:
     """Return what a store holds as plain data."""
+    from penstock.store.format import ENDS
+
     manifest = store.manifest
     return {
         "path": str(store.path),
@@ -55,6 +57,7 @@ def describe(store: Store) -> dict[str, Any]:
                 "index_dtype": entry.indices.dtype,
                 "has_edge_ids": entry.edge_id is not None,
                 "fields": {key: _field(spec) for key, spec in entry.fields.items()},
+                "links": {part: columns[ENDS[0]].shape[0] for part, columns in entry.links.items()},
             }
             for name, entry in manifest.edges.items()
         ],
@@ -69,6 +72,7 @@ def _field(spec: ArraySpec) -> dict[str, Any]:
 def as_text(store: Store) -> str:
     """Return what a store holds as lines for people."""
     from penstock.store import format_bytes
+    from penstock.store.format import ENDS
 
     kind = "homogeneous" if store.is_homogeneous else f"{len(store.node_types)} node types, {len(store.edge_types)} edge types"
     lines = [f"{store.path}: {kind}, {format_bytes(store.num_bytes)}, digest {store.digest}"]
@@ -83,6 +87,8 @@ def as_text(store: Store) -> str:
     for name, entry in store.manifest.edges.items():
         mean = entry.num_edges / max(1, store.num_nodes[name[2]])
         lines.append(f"edges {name[0]}-{name[1]}->{name[2]}: {entry.num_edges:,}, {mean:.1f} into a node{_fields(entry.fields)}")
+        if entry.links:
+            lines.append("    held out: " + ", ".join(f"{part} {columns[ENDS[0]].shape[0]:,}" for part, columns in entry.links.items()))
     provenance = store.manifest.provenance
     source = provenance.get("source")
     if isinstance(source, dict) and source.get("left_out"):

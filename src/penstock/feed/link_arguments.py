@@ -6,7 +6,7 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,11 @@ import torch
 from torch_geometric.sampler import NegativeSampling
 from torch_geometric.sampler.base import NegativeSamplingMode
 
-from penstock.errors import InputError, NodeIdError, UsageError
+from penstock.errors import InputError, MissingFieldError, NodeIdError, UsageError
 from penstock.feed.inputs import Input
 from penstock.feed.inputs.base import IDS_GIVEN, as_numbers, as_seed_ids, edge_type_of
-from penstock.feed.links import Ends, FieldLabels, GivenEnds, LinkSeeds
-from penstock.records import EdgeType, Graph
+from penstock.feed.links import ChosenLinks, Ends, FieldLabels, GivenEnds, LinkSeeds
+from penstock.records import EdgeType, Graph, reverses_of
 from penstock.sample.negatives import Candidates, Negatives, adjacency_of, make_adjacency, make_candidates
 from penstock.sample.times import Timestamps, as_moments, check_moments
 
@@ -59,7 +59,8 @@ def choose_links(
 ) -> LinkSeeds:
     """The set of links; there must be some. Arguments as of `LinkNeighborLoader`; `times` where samples are by time; `bidirectional`: the
     reverses of edges are put to a sample."""
-    edge_type, ends, numbers, are_all = source.links(edge_label_index)
+    links = source.links(edge_label_index)
+    edge_type, ends, are_all = links.edge_type, links.ends, links.are_all
     if len(ends) == 0:
         raise UsageError("edge_label_index is empty: there is nothing to load; check the split or the edge type")
     if isinstance(ends, GivenEnds) and not are_all:
@@ -72,14 +73,15 @@ def choose_links(
         _warn_of_leaks()
     negatives = None
     if neg_sampling is not None:
-        negatives = _negatives(source.graph, edge_type, neg_sampling, times, None if are_all else ends, exclude_positives)
+        given = None if are_all or not exclude_positives else ends if links.known is None else links.known()
+        negatives = _negatives(source.graph, edge_type, neg_sampling, times, given, exclude_positives)
     return LinkSeeds(
         edge_type=edge_type,
         ends=ends,
         disjoint=disjoint or times is not None,
-        labels=_labels(edge_label, len(ends), neg_sampling, partial(source.edge_field, edge_type) if are_all else None),
-        input_ids=numbers if input_id is None else _input_ids(input_id, len(ends)),
-        times=_moments(edge_label_time, len(ends), times),
+        labels=_labels(edge_label, len(ends), neg_sampling, links.field),
+        input_ids=links.input_ids if input_id is None else _input_ids(input_id, len(ends)),
+        times=_moments(edge_label_time, links, times),
         is_strict=times is not None and times.is_strict,
         negatives=negatives,
         left_out=left_out,
@@ -129,11 +131,7 @@ def choose_left_out(graph: Graph, edge_type: EdgeType, exclude_links: Any) -> li
 def _reverses(graph: Graph, edge_type: EdgeType) -> list[EdgeType]:
     """The edge types that hold the reverses of one, by PyG's names (`ToUndirected`); a type that joins a node type to itself may hold its
     own. Others that join the types the other way may or may not be reverses: who leaves them out says so."""
-    source, name, target = edge_type
-    named = [e for e in ((target, f"rev_{name}", source), (target, name.removeprefix("rev_"), source)) if e in graph.adjacency]
-    if source == target:
-        return list(dict.fromkeys([edge_type, *named]))
-    others = [e for e in graph.adjacency if (e[0], e[2]) == (target, source)]
+    named, others = reverses_of(edge_type, graph.adjacency)
     if others and not named:
         raise UsageError(
             f"exclude_links='reverse': any of {others} may hold the reverses of {edge_type}: give the edge types to leave links out of, or "
@@ -187,7 +185,7 @@ def _check_ends(graph: Graph, edge_type: EdgeType, ends: GivenEnds) -> None:
 def _labels(
     edge_label: Any, num_links: int, neg_sampling: NegativeSampling | None, field: Callable[[str], Any] | None
 ) -> torch.Tensor | FieldLabels | None:
-    """Labels, from 1 on where 0 says negative, as in PyG. `field`: gives what reads a field of the links, where these are all edges."""
+    """Labels, from 1 on where 0 says negative, as in PyG. `field`: of `ChosenLinks`."""
     if edge_label is None:
         return None
     if neg_sampling is not None and neg_sampling.is_triplet():
@@ -222,12 +220,16 @@ def _input_ids(input_id: Any, num_links: int) -> np.ndarray:
     return ids
 
 
-def _moments(edge_label_time: Any, num_links: int, times: Timestamps | None) -> np.ndarray | None:
+def _moments(edge_label_time: Any, links: ChosenLinks, times: Timestamps | None) -> np.ndarray | None:
     """int64[num_links]: when each link looks at the graph."""
+    num_links = len(links.ends)
     if times is None:
         if edge_label_time is not None:
             raise UsageError("'edge_label_time' is set and 'time_attr' is not, the attribute that says when nodes or edges came")
         return None
+    if edge_label_time is None and links.is_part and links.field is not None:
+        with suppress(MissingFieldError):  # nodes have times, and edges have none
+            edge_label_time = links.field(times.name)(np.arange(num_links))
     if edge_label_time is None:
         raise UsageError("'time_attr' is set and 'edge_label_time' is not set: give it, the time of each link")
     given = edge_label_time.cpu() if isinstance(edge_label_time, torch.Tensor) else edge_label_time

@@ -31,14 +31,17 @@ class LinkNeighborLoader(Loader):
     Args:
         data, num_neighbors, and all arguments that are not named here: as of `NeighborLoader`; `batch_size` counts links.
         edge_label_index: the links: int[2, n]; None for all edges. For typed graphs an edge type (all its edges), or (edge type, links).
-        edge_label: [n, ...], the `edge_label` of each link in its batch; or, where the links are all edges, the name of an edge field,
-            which is read batch by batch, and goes up by 1 with binary negatives, whatever its values.
-        edge_label_time: int64[n], the time of each link: no edge of its tree is later. Goes with `time_attr`.
+            Of a store that `penstock.hold_out` made also "train" (all edges), "val" or "test", or (edge type, such a name).
+        edge_label: [n, ...], the `edge_label` of each link in its batch; or, where the links are all edges, or a part by name, the name of
+            an edge field, which is read batch by batch, and goes up by 1 with binary negatives, whatever its values.
+        edge_label_time: int64[n], the time of each link: no edge of its tree is later. Goes with `time_attr`. A part by name has the times
+            of its edges.
         neg_sampling: PyG's `NegativeSampling`, or a mode, a dict or a tuple for one. "binary": `amount` pairs of random nodes per link,
             with label 0 in the batch. "triplet": `amount` random targets for the source of each link.
         neg_sampling_ratio: number of binary negatives per link; PyG's older way to ask for them.
-        exclude_positives: no negative is an edge of the type of the links, of any time, or one of the loader's links. Negatives
-            for which no such pair was found are counted (`num_false_negatives`). False: any pair may come, as in PyG.
+        exclude_positives: no negative is an edge of the type of the links, of any time, or one of the loader's links; nor, where these
+            were held out of a store's graph, any other one that was. Negatives for which no such pair was found are counted
+            (`num_false_negatives`). False: any pair may come, as in PyG.
         exclude_links: "self": edges of the sample that are links of the batch are left out; "reverse": also edges that run the other way,
             of the same type or of the type named "rev_..."; or the edge types to leave them out of, in any direction that fits the links.
             They are counted (`num_excluded_edges`). None: edges stay, as in PyG.
@@ -92,7 +95,7 @@ class LinkNeighborLoader(Loader):
         **kwargs: Any,
     ) -> None:
         if "split" in kwargs:
-            raise UsageError("links have no splits by name: give those of a part (edge_label_index)")
+            raise UsageError("links have one split, by `penstock hold-out`: name a part of it (edge_label_index='train')")
         if isinstance(exclude_links, Iterable) and not isinstance(exclude_links, str):
             exclude_links = list(exclude_links)  # for loaders beside this one too
         subgraph_type = choose_subgraph(subgraph_type, directed=directed)

@@ -141,8 +141,31 @@ class EdgeEnds:
 
 
 @dataclass(frozen=True, slots=True)
+class ChosenLinks:
+    """What a choice of links comes to.
+
+    Attributes:
+        edge_type: of all of them.
+        ends: the nodes that they join.
+        field: name -> what reads rows of that field by int64[n] numbers of links; None where nothing is known of them but their ends.
+        input_ids: the `input_id` of each; None: its number.
+        are_all: they are all edges of their type.
+        is_part: they were chosen by the name of a part.
+        known: returns all links that are known to be positive, if there are others beside these.
+    """
+
+    edge_type: EdgeType
+    ends: Ends
+    field: Callable[[str], Callable[[np.ndarray], Any]] | None = None
+    input_ids: np.ndarray | Elements | None = None
+    are_all: bool = False
+    is_part: bool = False
+    known: Callable[[], GivenEnds] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FieldLabels:
-    """Labels in an edge field, where the links are edges; they are read for each batch.
+    """Labels in a field of edges or links; they are read for each batch.
 
     Attributes:
         name: of the field.

@@ -13,6 +13,7 @@ from penstock.store.progress import Progress, Quiet
 
 if TYPE_CHECKING:
     from penstock.store.checking import CheckReport, Finding, check
+    from penstock.store.held_out import hold_out
     from penstock.store.ingestion.forecasting import Forecast
     from penstock.store.ingestion.generation import generate
     from penstock.store.ingestion.run import forecast, ingest
@@ -26,6 +27,7 @@ _HOMES = {
     "check": "checking",
     "forecast": "ingestion.run",
     "generate": "ingestion.generation",
+    "hold_out": "held_out",
     "ingest": "ingestion.run",
 }
 
@@ -42,6 +44,7 @@ __all__ = [
     "forecast",
     "format_bytes",
     "generate",
+    "hold_out",
     "ingest",
     "open",
     "parse_bytes",

@@ -47,6 +47,11 @@ class ArrayWriter:
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         self._write_behind = WriteBehind(self._descriptor)
 
+    @property
+    def storage_dtype(self) -> np.dtype:
+        """The dtype of the rows that it takes."""
+        return DTYPES[self._dtype]
+
     def append(self, rows: np.ndarray) -> None:
         """Write the next rows: storage dtype[n, *row_shape]."""
         if rows.dtype != DTYPES[self._dtype] or rows.shape[1:] != self._row_shape:

@@ -22,7 +22,7 @@ from penstock.store.arrays import ArrayFile
 from penstock.store.check_ids import check_id_table
 from penstock.store.check_packed import check_packed
 from penstock.store.files import as_bytes
-from penstock.store.format import BLOCK_BYTES, DATA_OFFSET, MANIFEST, ArraySpec
+from penstock.store.format import BLOCK_BYTES, DATA_OFFSET, ENDS, MANIFEST, ArraySpec
 from penstock.store.ingestion.splits import shared_nodes
 from penstock.store.manifest import Manifest
 from penstock.store.opened import Store
@@ -204,11 +204,14 @@ def _rules(manifest: Manifest) -> dict[str, list[Rule]]:
             if "id_offsets" in arrays:
                 num_bytes = arrays["id_bytes"].shape[0]
                 rules[arrays["id_offsets"].file] = [Ascending(node.num_nodes + 1, first=0, last=num_bytes)]
-    for (source, _, _), edge in manifest.edges.items():
+    for (source, _, destination), edge in manifest.edges.items():
         rules[edge.indptr.file] = [Ascending(edge.indptr.shape[0], first=0, last=edge.num_edges)]
         rules[edge.indices.file] = [Bounds(0, manifest.nodes[source].num_nodes - 1)]
         if edge.edge_id:
             rules[edge.edge_id.file] = [Bounds(0, None)]
+        for columns in edge.links.values():
+            for end, node_type in zip(ENDS, (source, destination), strict=True):
+                rules[columns[end].file] = [Bounds(0, manifest.nodes[node_type].num_nodes - 1)]
     return rules
 
 

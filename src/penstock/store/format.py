@@ -25,6 +25,9 @@ DATA_OFFSET = 4096
 BLOCK_BYTES = 1 << 26
 """Each 64 MiB of an array's data have their own checksum (XXH3-64), so that damage can be located."""
 
+ENDS = ("src", "dst")
+"""Columns that hold the ends of links that were held out of the graph."""
+
 BFLOAT16 = "bfloat16"
 DTYPES = {
     name: np.dtype(name).newbyteorder("<")
@@ -95,6 +98,11 @@ def folder_of_nodes(node_type: str) -> str:
 def folder_of_edges(edge_type: EdgeType) -> str:
     """Return the folder of an edge type within the store; `__` separates its parts and occurs nowhere else."""
     return "edges/" + "__".join(re.sub("^_|_$|(?<=_)_", "%5F", file_name(part)) for part in edge_type)
+
+
+def folder_of_links(edge_type: EdgeType, part: str) -> str:
+    """Return the folder of a part of the links of an edge type within the store."""
+    return f"{folder_of_edges(edge_type)}/links/{file_name(part)}"
 
 
 def file_name(name: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.records import EDGE, NODE, EdgeType, NodeType
-from penstock.store.format import BLOCK_BYTES, FORMAT, FORMAT_VERSION, MANIFEST, ArraySpec
+from penstock.store.format import BLOCK_BYTES, ENDS, FORMAT, FORMAT_VERSION, MANIFEST, ArraySpec
 from penstock.store.sealed import count, demand, parse, seal, spec_from_json, texts, to_json
 
 
@@ -65,17 +65,24 @@ class NodeEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeEntry:
-    """The edges of one type as a CSC: `indptr`, `indices`, `edge_id` if kept, and fields in CSC order."""
+    """The edges of one type as a CSC: `indptr`, `indices`, `edge_id` if kept, and fields in CSC order.
+
+    Attributes:
+        links: part -> column -> array, of edges that were held out of the graph (see `penstock.hold_out`): `src`, `dst`, `edge_id` if
+            kept, and the fields. Readers that do not know them read the graph, so the version of the format is the same.
+    """
 
     num_edges: int
     indptr: ArraySpec
     indices: ArraySpec
     edge_id: ArraySpec | None = None
     fields: dict[str, ArraySpec] = field(default_factory=dict)
+    links: dict[str, dict[str, ArraySpec]] = field(default_factory=dict)
 
     def arrays(self) -> Iterator[ArraySpec]:
         """All arrays."""
         yield from (self.indptr, self.indices, *([self.edge_id] if self.edge_id else []), *self.fields.values())
+        yield from (spec for columns in self.links.values() for spec in columns.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,4 +216,15 @@ def _edge_from_json(document: dict[str, Any], num_dst: int) -> EdgeEntry:
         indices=indices,
         edge_id=edge_id,
         fields={key: spec_from_json(spec, num_edges) for key, spec in document["fields"].items()},
+        links={part: _links_from_json(columns) for part, columns in document.get("links", {}).items()},
     )
+
+
+def _links_from_json(document: dict[str, Any]) -> dict[str, ArraySpec]:
+    columns = {name: spec_from_json(spec) for name, spec in document.items()}
+    for spec in (columns[end] for end in ENDS):
+        demand(spec.dtype in ("int32", "int64") and len(spec.shape) == 1, f"{spec.file} must be int32 or int64, a list")
+    num_links = columns[ENDS[0]].shape[0]
+    for spec in columns.values():
+        demand(spec.shape[0] == num_links, f"{spec.file} has {spec.shape[0]} rows for {num_links} links")
+    return columns

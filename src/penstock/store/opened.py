@@ -32,7 +32,7 @@ from penstock.errors import (
 from penstock.records import CSC, EdgeType, Graph, NodeType
 from penstock.store.arrays import ArrayFile
 from penstock.store.files import open_file
-from penstock.store.format import MANIFEST, ArraySpec
+from penstock.store.format import ENDS, MANIFEST, ArraySpec
 from penstock.store.manifest import EdgeEntry, Manifest, NodeEntry, parse_manifest
 
 if TYPE_CHECKING:
@@ -200,6 +200,43 @@ class Store:
         per edge. None: the only type."""
         csc = self.csc(edge_type)
         return np.stack([csc.indices.astype(np.int64), np.repeat(np.arange(csc.num_dst), np.diff(csc.indptr))])
+
+    def link_parts(self, edge_type: EdgeType | None = None) -> list[str]:
+        """Return the parts of the edges that were held out of the graph ("val", "test"), if there are any. None: the only type that has
+        some."""
+        return list(self._links(edge_type))
+
+    def links(self, part: str, edge_type: EdgeType | None = None) -> np.ndarray:
+        """Return the links of one part, which are edges that were held out of the graph (see `penstock.hold_out`).
+
+        Args:
+            part: "val", "test" or another that the store has.
+            edge_type: None takes the only type that has links.
+        Returns:
+            int64[2, n]: source and target of each. Takes 16 bytes per link.
+        """
+        return np.stack([self.link_field(end, part, edge_type).astype(np.int64) for end in ENDS])
+
+    def link_fields(self, part: str, edge_type: EdgeType | None = None) -> Mapping[str, ArraySpec]:
+        """Return name -> dtype, shape and properties of what is known of each link of a part: `src`, `dst`, `edge_id` if the store keeps
+        it, and the fields of the edges. None: the only type that has links."""
+        where = f"{self.path}: edge type {edge_type or self.type_with_links()!r}"
+        return MappingProxyType(_pick(self._links(edge_type), part, where, "part of links"))
+
+    def link_field(self, name: str, part: str, edge_type: EdgeType | None = None) -> np.ndarray:
+        """Return the map of a field of the links of a part: [n, ...]; bfloat16 as uint16 bits. None: the only type that has links."""
+        where = f"{self.path}: links {part!r} of {edge_type or self.type_with_links()!r}"
+        return self.map(_pick(self.link_fields(part, edge_type), name, where))
+
+    def _links(self, edge_type: EdgeType | None) -> Mapping[str, Mapping[str, ArraySpec]]:
+        return self._edge(edge_type or self.type_with_links()).links
+
+    def type_with_links(self) -> EdgeType:
+        """Return the only edge type of which links were held out; if there are none, the only edge type."""
+        candidates = [name for name, entry in self.manifest.edges.items() if entry.links] or self.edge_types
+        if len(candidates) != 1:
+            raise UsageError(f"{self.path}: several edge types could have links, name one of {_listed(candidates)}")
+        return candidates[0]
 
     def graph(self) -> Graph:
         """Return the topology, memory-mapped: the lists of all edge types, in their order."""

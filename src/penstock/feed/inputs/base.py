@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch_geometric.data import Data, HeteroData
 
 from penstock.errors import InputError, MissingFieldError, NotSupportedError, UsageError
 from penstock.feed.fields import Field
-from penstock.feed.links import Ends, GivenEnds
+from penstock.feed.links import ChosenLinks, Ends, GivenEnds
 from penstock.gather import TieredTable
 from penstock.records import EDGE, EdgeType, Graph, NodeType
 from penstock.sample.seeds import NodeSeeds
@@ -113,18 +114,28 @@ class Input(ABC):
         find = "store.find([...])" if len(self.graph.num_nodes) == 1 else f"store.find([...], '{node_type}')"
         raise UsageError(f"input_nodes are numbers of nodes in the store, got {str(text)!r}: {find} gives those of ids of yours")
 
-    def links(self, edge_label_index: Any) -> tuple[EdgeType, Ends, np.ndarray | Elements | None, bool]:
-        """Resolve the user's choice of links. Returns (edge type, links, the `input_id` of each or None for its position, whether they are
-        all edges of the type)."""
+    def links(self, edge_label_index: Any) -> ChosenLinks:
+        """Resolve the user's choice of links."""
+        if isinstance(edge_label_index, str):
+            return self.links_by_name(edge_label_index, None)
         edge_type, values = self._choose_links(edge_label_index)
         for node_type in (edge_type[0], edge_type[2]):
             if node_type not in self.graph.num_nodes:
                 raise UsageError(f"edge_label_index: '{node_type}' is not a node type; the node types are {self.graph.node_types}")
-        if values is not None:
-            return edge_type, as_ends(values), None, False
+        if isinstance(values, str):
+            return self.links_by_name(values, edge_type)
+        return self.all_edges(edge_type) if values is None else ChosenLinks(edge_type, as_ends(values))
+
+    def all_edges(self, edge_type: EdgeType) -> ChosenLinks:
+        """All edges of a type as links."""
         if edge_type not in self.graph.adjacency:
             raise UsageError(f"edge_label_index: there are no edges {'/'.join(edge_type)}; the edge types are {self.graph.edge_types}")
-        return edge_type, *self.all_links(edge_type), True
+        ends, numbers = self.all_links(edge_type)
+        return ChosenLinks(edge_type, ends, partial(self.edge_field, edge_type), numbers, are_all=True)
+
+    def links_by_name(self, part: str, edge_type: EdgeType | None) -> ChosenLinks:
+        """A part of the links of an edge type, or of the only type that has some: "train", its edges, or another, which was held out."""
+        raise no_parts_of_links(part)
 
     @abstractmethod
     def all_links(self, edge_type: EdgeType) -> tuple[Ends, np.ndarray | Elements | None]:
@@ -138,9 +149,7 @@ class Input(ABC):
         return lambda numbers: found[name].gather(numbers, np.empty)
 
     def _choose_links(self, chosen: Any) -> tuple[EdgeType, Any]:
-        """(edge type, the ends given; None for all edges)."""
-        if isinstance(chosen, str):
-            raise UsageError(f"edge_label_index={chosen!r}: links have no parts by name, give those of the part")
+        """(edge type, the ends given or the name of a part; None for all edges)."""
         named, is_name = list(chosen) if isinstance(chosen, (tuple, list)) else [], _is_name(chosen)
         is_pair = len(named) == 2 and (named[0] is None or _is_name(named[0]))
         if self.graph.is_homogeneous:
@@ -216,6 +225,13 @@ def is_pair(input_nodes: Any, node_types: Iterable[NodeType]) -> bool:
     if not isinstance(input_nodes, (tuple, list)) or len(input_nodes) != 2 or not isinstance(input_nodes[0], str):
         return False
     return not isinstance(input_nodes[1], str) or input_nodes[0] in node_types or input_nodes[1] in PARTS
+
+
+def no_parts_of_links(part: str) -> UsageError:
+    """What to raise where links are asked for by the name of a part, and have none."""
+    return UsageError(
+        f"edge_label_index={part!r}: links have parts by name in a store that `penstock hold-out` made; give pairs of nodes, [2, n]"
+    )
 
 
 def no_such_label(edge_type: EdgeType, name: str, known: Iterable[str]) -> MissingFieldError:

@@ -1,4 +1,4 @@
-"""Negative links, and edges left out of a sample. Same results as `reference.py`, byte for byte."""
+"""Negative links, edges left out of a sample, and pairs held out of a graph. Same results as `reference.py`, byte for byte."""
 
 from __future__ import annotations
 
@@ -154,3 +154,20 @@ def leave_out(sources, targets, links, edge_index, row_ptr, positions, num_per_h
     whole[kept : 2 * kept] = columns[:kept]
     hops = None if num_per_hop is None else np.diff(hop_ends, prepend=0).tolist()
     return whole[: 2 * kept].reshape(2, kept), row_ptr, positions[:kept], hops
+
+
+@kernel
+def divide_pairs(key, sources, targets, both_ways, bounds, parts):
+    """Write to uint8[n] `parts` where each pair belongs; see `reference.divide_pairs`. `sources` and `targets` are int64[n]."""
+    low_word = np.uint64(0xFFFFFFFF)
+    for number in range(sources.size):
+        source, target = np.uint64(load(sources, number)), np.uint64(load(targets, number))
+        if both_ways and target < source:
+            source, target = target, source
+        ends = (source >> np.uint64(32)) | ((target >> np.uint64(32)) << np.uint64(16))
+        high, low, _, _ = philox(source & low_word, target & low_word, ends, np.uint64(0), key[0], key[1])
+        drawn = np.float64((high << np.uint64(21)) | (low >> np.uint64(11))) * U53
+        part = 0
+        while part < bounds.size and load(bounds, part) <= drawn:
+            part += 1
+        store(parts, number, np.uint8(part))

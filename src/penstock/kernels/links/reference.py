@@ -1,10 +1,10 @@
-"""Negative links, and edges left out of a sample: the definition.
+"""Negative links, edges left out of a sample, and pairs held out of a graph: the definition.
 
 In: candidates, positive links, and a batch index. Out: pairs of nodes. Invariant: a negative depends only on its number in the batch, the
 candidates, the positive links and the counter.
 
 Counter of a negative link, 4 words of 32 bits: its number in the batch, the attempt, the batch, 0. Of the result, words 0 and 1 draw the
-source, words 2 and 3 the target.
+source, words 2 and 3 the target. Counter of a pair: the low words of the source and of the target, source >> 32 | target >> 32 << 16, 0.
 """
 
 from __future__ import annotations
@@ -83,3 +83,23 @@ def leave_out(sources, targets, links, edge_index, row_ptr, positions, num_per_h
     before = np.concatenate([[0], np.cumsum(is_kept)])
     hops = None if num_per_hop is None else np.diff(before[np.concatenate([[0], np.cumsum(num_per_hop)])]).tolist()
     return edge_index[:, is_kept], before[row_ptr], positions[is_kept], hops
+
+
+def divide_pairs(key, sources, targets, both_ways, bounds):
+    """Divide pairs of nodes by chance, each pair always the same way.
+
+    Args:
+        key: uint64[2].
+        sources, targets: int[n], below 2**40.
+        both_ways: (u, v) and (v, u) are the same pair.
+        bounds: float64[k], ascending, in [0, 1].
+    Returns:
+        uint8[n]: how many bounds are at most the pair's number, which is uniform in [0, 1) and has 53 bits.
+    """
+    parts = np.empty(len(sources), np.uint8)
+    for number, pair in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)):
+        source, target = sorted(pair) if both_ways else pair
+        words = (source & 0xFFFFFFFF, target & 0xFFFFFFFF, source >> 32 | target >> 32 << 16, 0)
+        high, low, *_ = rng.philox(*map(np.uint64, words), *key)
+        parts[number] = np.count_nonzero(bounds <= float((int(high) << 21) | (int(low) >> 11)) * 2.0**-53)
+    return parts

@@ -9,7 +9,7 @@ from torch_geometric.sampler import NegativeSampling
 from penstock.errors import BudgetError, CorruptStoreError, InputError, MissingFieldError, NodeIdError, NotSupportedError, UsageError
 from penstock.feed import LinkNeighborLoader
 from penstock.sample.negatives import make_candidates
-from penstock.store import Store, ingest
+from penstock.store import Store, hold_out, ingest
 from tests.feed.inputs import typed_data
 from tests.refusals import refused
 from tests.train.stores import make_data
@@ -35,9 +35,19 @@ def test_links(store):
     assert "input_id must be a vector" in load(input_id=torch.rand(3))
     assert "did you mean 'exclude_links'" in load(exclude_link="self")
     assert "unknown argument 'choose'" in load(choose=3)
-    assert "have no splits" in load(split="train")
-    assert "links have no parts" in load(links="train")
+    assert "links have one split" in load(split="train")
+    for data in (make_data(), Store.open(store)):
+        for links in ("train", "val", (None, "val")):
+            assert "in a store that `penstock hold-out` made" in load(links=links, data=data)
     assert "no array" in load(links=LINKS.to_sparse())
+
+
+def test_parts_of_links_by_name(tmp_path, store):
+    hold_out(store, tmp_path / "new")
+    held_out = Store.open(tmp_path / "new")
+    assert "no part of links 'valid'; it has 'val', 'test'" in load(MissingFieldError, "valid", data=held_out)
+    assert "have no such field" in load(MissingFieldError, "val", data=held_out, edge_label="grade")
+    assert "give it, the time of each link" in load(links="val", data=held_out, time_attr="y")
 
 
 def test_types():

@@ -1,0 +1,68 @@
+"""Edges that are not held out."""
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from penstock.store import hold_out, ingest
+from tests.refusals import said
+from tests.train.stores import make_typed_store
+
+
+@pytest.fixture
+def typed(tmp_path):
+    make_typed_store(tmp_path / "typed")
+    return tmp_path / "typed"
+
+
+def test_edges_that_are_not_held_out(tmp_path, store, typed, capfd):
+    new = tmp_path / "new"
+    assert "several edge types" in said(capfd, "hold-out", typed, new)
+    assert "has no edges a/b" in said(capfd, "hold-out", store, new, "--edge-type", "a,b")
+    assert "has no edges" in said(capfd, "hold-out", typed, new, "--edge-type", "node,to,node")
+    assert "is not a store" in said(capfd, "hold-out", tmp_path, new)
+    assert not new.exists()
+
+
+def test_shares(tmp_path, store, capfd):
+    new = tmp_path / "new"
+    for given in (("--val", "1"), ("--test", "-0.1"), ("--val", "nan")):
+        assert "is no share of the edges" in said(capfd, "hold-out", store, new, *given)
+    for given in (("--val", "0", "--test", "0"), ("--val", "0.5", "--test", "0.5")):
+        assert "must leave something in the graph" in said(capfd, "hold-out", store, new, *given)
+    assert "val would have none" in said(capfd, "hold-out", store, new, "--val", "1e-9")
+    assert "the graph would have none" in said(capfd, "hold-out", store, new, "--val", "0.4999999999", "--test", "0.5")
+    assert not new.exists()
+
+
+def test_fields_that_edges_are_not_held_out_by(tmp_path, store, capfd):
+    new = tmp_path / "new"
+    assert "have no field 'when'" in said(capfd, "hold-out", store, new, "--by", "when")
+    edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    for name, values in (("share", torch.rand(3)), ("brain", torch.rand(3).bfloat16()), ("pair", torch.zeros(3, 2, dtype=torch.int64))):
+        data = Data(edge_index=edges, num_nodes=4)
+        data[name] = values
+        ingest(data, tmp_path / name)
+        assert "a whole number per edge" in said(capfd, "hold-out", tmp_path / name, new, "--by", name)
+
+
+def test_reverses(tmp_path, typed, capfd):
+    new = tmp_path / "new"
+    assert "any of" in said(capfd, "hold-out", typed, new, "--edge-type", "author,writes,paper")
+    assert "is no type of edges" in said(capfd, "hold-out", typed, new, "--edge-type", "author,writes,paper", "--reverse", "a,b,c")
+
+
+def test_destinations(tmp_path, store, capfd):
+    new = tmp_path / "new"
+    hold_out(store, new)
+    assert "is a store already" in said(capfd, "hold-out", store, new)
+    assert "the store itself" in said(capfd, "hold-out", store, store / ".", "--overwrite")
+    assert "in the store" in said(capfd, "hold-out", store, store / "nodes" / "inner")
+    assert "does not exist" in said(capfd, "hold-out", store, tmp_path / "none" / "further")
+    assert "already: take the store that it was made from" in said(capfd, "hold-out", new, tmp_path / "again")
+
+
+def test_a_disk_without_room(tmp_path, store, capfd, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 10})())
+    assert "for its edges, and the disk has 10 B free" in said(capfd, "hold-out", store, tmp_path / "new")
+    assert not (tmp_path / "new").exists()

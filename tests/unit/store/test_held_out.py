@@ -1,0 +1,184 @@
+"""Edges held out of a graph: what stays and what is held out are the graph, and nothing in the graph tells of what is held out."""
+
+import numpy as np
+import pytest
+import torch
+from tests.stores import build, homogeneous
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.transforms import RandomLinkSplit
+
+import penstock
+from penstock.errors import InputError
+from penstock.records import EDGE
+from penstock.store import check, held_out
+
+LIKES, REV, BUYS = ("user", "likes", "item"), ("item", "rev_likes", "user"), ("user", "buys", "item")
+
+
+def random_data(num_nodes=300, num_edges=5000, *, undirected=False):
+    random = torch.Generator().manual_seed(3)
+    edges = torch.randint(0, num_nodes, (2, num_edges), generator=random)
+    times = torch.randint(0, 1000, (num_edges,), generator=random)
+    if undirected:
+        edges, times = torch.cat([edges, edges.flip(0)], dim=1), torch.cat([times, times])
+    count = edges.shape[1]
+    attr = torch.stack([edges[0], edges[1], torch.arange(count)], dim=1)  # says whose it is
+    return Data(x=torch.randn(num_nodes, 4), edge_index=edges, edge_attr=attr, time=times, y=torch.arange(num_nodes) % 3)
+
+
+def typed_data():
+    random, data = torch.Generator().manual_seed(4), HeteroData()
+    data["user"].x, data["item"].num_nodes = torch.randn(90, 3), 120
+    likes = torch.stack([torch.randint(0, 90, (3000,), generator=random), torch.randint(0, 120, (3000,), generator=random)])
+    data[LIKES].edge_index, data[LIKES].time = likes, torch.arange(3000)
+    data[REV].edge_index, data[REV].time = likes.flip(0), torch.arange(3000)
+    data[BUYS].edge_index = torch.stack([torch.randint(0, 90, (500,), generator=random), torch.randint(0, 120, (500,), generator=random)])
+    return data
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Blocks so small that lists lie in several."""
+    monkeypatch.setattr(held_out, "_BLOCK_BYTES", 4000)
+
+
+def columns_of(store, edge_type, part=None):
+    """Everything that is known of edges or links, sorted: [n, ...] each with its number."""
+    if part is None:
+        index, number = store.edge_index(edge_type), store.csc(edge_type).edge_ids
+        fields = {name: store.edge_field(name, edge_type) for name in store.edge_fields(edge_type)}
+    else:
+        index, number = store.links(part, edge_type), store.link_field("edge_id", part, edge_type)
+        fields = {name: store.link_field(name, part, edge_type) for name in store.edge_fields(edge_type)}
+    return {"src": index[0], "dst": index[1], "number": number, **fields}
+
+
+def assert_divided(whole, store, edge_type, parts=("val", "test")):
+    """The edges of a store are those of another and its links, with all that is known of them, each once, in their order."""
+    expected, pieces = columns_of(whole, edge_type), [columns_of(store, edge_type, part) for part in (None, *parts)]
+    joined = {name: np.concatenate([piece[name] for piece in pieces]) for name in expected}
+    place = {number: at for at, number in enumerate(expected["number"].tolist())}
+    order = np.array([place[number] for number in joined["number"].tolist()])
+    assert np.array_equal(np.sort(order), np.arange(len(place)))
+    for name, values in expected.items():
+        assert np.array_equal(joined[name], values[order]), name
+    for piece in np.split(order, np.cumsum([len(piece["src"]) for piece in pieces])[:-1]):
+        assert (np.diff(piece) > 0).all(), "in another order"
+
+
+def pairs(index, *, both_ways=False):
+    found = set(map(tuple, np.asarray(index).T.tolist()))
+    return found | {(v, u) for u, v in found} if both_ways else found
+
+
+@pytest.mark.parametrize("by", [None, "time"])
+@pytest.mark.parametrize("undirected", [False, True])
+def test_what_is_held_out_and_what_stays_are_the_graph(tmp_path, by, undirected):
+    whole = penstock.ingest(random_data(undirected=undirected), tmp_path / "whole")
+    made = penstock.hold_out(whole, tmp_path / "store", val=0.1, test=0.2, by=by)
+    store = penstock.open(tmp_path / "store")
+    assert_divided(whole, store, EDGE)
+    assert made["num_edges"] == store.num_edges[EDGE]
+    assert made["num_links"] == {part: store.links(part).shape[1] for part in ("val", "test")}
+    for part, share in (("val", 0.1), ("test", 0.2)):
+        assert abs(made["num_links"][part] / whole.num_edges[EDGE] - share) < 0.03
+    report = check(store.path, deep=True)
+    assert report.is_ok, report
+    assert store.digest != whole.digest
+    assert np.array_equal(store.node_field("x"), whole.node_field("x"))
+    assert store.link_parts() == ["val", "test"]
+    if by is None:  # in no direction is a pair in two parts
+        in_graph, val, test = (pairs(each, both_ways=True) for each in (store.edge_index(), store.links("val"), store.links("test")))
+        assert not in_graph & val
+        assert not in_graph & test
+        assert not val & test
+    else:
+        times = [store.edge_field("time"), store.link_field("time", "val"), store.link_field("time", "test")]
+        assert times[0].max() < times[1].min() <= times[1].max() < times[2].min()
+
+
+@pytest.mark.parametrize("by", [None, "time"])
+def test_reverses_go_too(tmp_path, by):
+    whole = penstock.ingest(typed_data(), tmp_path / "whole")
+    made = penstock.hold_out(whole, tmp_path / "store", edge_type=LIKES, val=0, test=0.3, by=by)
+    store = penstock.open(tmp_path / "store")
+    assert_divided(whole, store, LIKES, ("test",))
+    assert store.link_parts() == ["test"]
+    assert store.link_parts(REV) == []
+    held_out = pairs(store.links("test"))
+    assert sorted(pairs(store.edge_index(REV)) | {(v, u) for u, v in held_out}) == sorted(pairs(whole.edge_index(REV)))
+    assert store.num_edges[REV] == store.num_edges[LIKES]
+    assert made["num_reverses"] == {"item-rev_likes-user": whole.num_edges[REV] - store.num_edges[REV]}
+    if by is None:
+        assert not pairs(store.edge_index(REV)) & {(v, u) for u, v in held_out}
+    for name in ("indptr", "indices"):
+        files = [(each.path / f"edges/user__buys__item/{name}.npy").stat().st_ino for each in (whole, store)]
+        assert files[0] == files[1], "a second name"
+
+
+def test_reverses_that_have_another_name_or_none(tmp_path):
+    data = typed_data()
+    data["item", "liked_by", "user"].edge_index = data[REV].edge_index
+    del data[REV]
+    whole = penstock.ingest(data, tmp_path / "whole")
+    assert penstock.hold_out(whole, tmp_path / "none", edge_type=LIKES, reverse="none")["reverse"] == []
+    for number, name in enumerate(("item,liked_by,user", ("item", "liked_by", "user"))):
+        made = penstock.hold_out(whole, tmp_path / str(number), edge_type=LIKES, reverse=name)
+        assert sum(made["num_links"].values()) == made["num_reverses"]["item-liked_by-user"]
+
+
+def test_the_same_pairs_of_any_graph(tmp_path):
+    """By chance: whatever else is in the graph, in whatever order; another seed holds out others."""
+    data, stores = random_data(), {}
+    order = torch.randperm(data.num_edges)
+    shuffled = Data(x=data.x, edge_index=data.edge_index[:, order], edge_attr=data.edge_attr[order], time=data.time[order])
+    for name, each, seed in (("one", data, 5), ("other", shuffled, 5), ("third", data, 6)):
+        penstock.hold_out(penstock.ingest(each, tmp_path / f"whole-{name}"), tmp_path / name, seed=seed)
+        stores[name] = penstock.open(tmp_path / name)
+    one, other, third = (pairs(store.links("val")) for store in stores.values())
+    assert one == other
+    assert len(one & third) < len(one) / 4
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint64", "int64"])
+def test_the_largest_values(tmp_path, dtype):
+    """Of all dtypes and signs; equal values stay together."""
+    random, count = np.random.default_rng(0), 4000
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    when = random.integers(low, high, count, dtype=dtype, endpoint=True)
+    sources, targets = random.integers(0, 50, (2, count))
+    whole, _ = build(homogeneous({"src": sources, "dst": targets, "when": when}, num_nodes=50), tmp_path / "whole")
+    penstock.hold_out(whole, tmp_path / "store", val=0.25, test=0.25, by="when")
+    store, ordered = penstock.open(tmp_path / "store"), np.sort(when)
+    first, last = ordered[count // 2], ordered[3 * count // 4]
+    for part, expected in ((None, when < first), ("val", (when >= first) & (when < last)), ("test", when >= last)):
+        found = store.edge_field("when") if part is None else store.link_field("when", part)
+        assert np.array_equal(np.sort(found), np.sort(when[expected]))
+
+
+def test_parts_that_would_be_empty(tmp_path):
+    data = random_data()
+    data.time = torch.zeros(data.num_edges, dtype=torch.int64)
+    whole = penstock.ingest(data, tmp_path / "whole")
+    with pytest.raises(InputError, match="edges of equal 'time' stay together"):
+        penstock.hold_out(whole, tmp_path / "store", by="time")
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_store_whose_links_were_held_out_can_be_aggregated_and_packed(tmp_path):
+    whole = penstock.ingest(random_data(), tmp_path / "whole")
+    penstock.hold_out(whole, tmp_path / "store")
+    penstock.aggregate(tmp_path / "store", tmp_path / "aggregated")
+    one, other = penstock.open(tmp_path / "store"), penstock.open(tmp_path / "aggregated")
+    assert np.array_equal(one.links("val"), other.links("val"))
+    assert check(other.path, deep=True).is_ok
+
+
+def test_as_many_as_pyg_holds_out(tmp_path):
+    """Of an undirected graph PyG's transform holds out pairs, and counts both directions of those that stay, as is done here."""
+    data = random_data(num_nodes=2000, undirected=True)
+    train, val, _ = RandomLinkSplit(num_val=0.1, num_test=0.1, is_undirected=True, add_negative_train_samples=False)(data)
+    whole = penstock.ingest(data, tmp_path / "whole")
+    made = penstock.hold_out(whole, tmp_path / "store", val=0.1, test=0.1)
+    assert abs(made["num_edges"] - train.edge_index.shape[1]) < 300
+    assert abs(made["num_links"]["val"] / 2 - (val.edge_label == 1).sum()) < 150
