@@ -14,6 +14,7 @@ import torch
 from torch_geometric.sampler.base import SubgraphType
 
 from penstock.errors import UsageError
+from penstock.feed.arguments import choose_nodes
 from penstock.feed.link_arguments import choose_links, choose_negatives
 from penstock.feed.loader import Batch, Loader
 from penstock.feed.padding import Padding
@@ -157,4 +158,16 @@ class LinkNeighborLoader(Loader):
         negatives = choose_negatives(neg_sampling, None)
         other = self._beside(partial(self._choose, **links, neg_sampling=negatives))
         other.edge_label_index, other.neg_sampling = edge_label_index, negatives
+        return other
+
+    def beside_nodes(
+        self, input_nodes: Any, input_time: torch.Tensor | None = None, *, rank: int = 0, num_ranks: int = 1
+    ) -> LinkNeighborLoader:
+        """Return a loader over nodes, in their order, with the same settings and over the same tiers: for the rows of ends of links, say.
+
+        Args:
+            input_nodes, input_time, rank, num_ranks: as of `NeighborLoader`.
+        """
+        other = self._beside(partial(choose_nodes, input_nodes=input_nodes, input_time=input_time), rank, num_ranks)
+        other.edge_label_index = other.neg_sampling = None
         return other

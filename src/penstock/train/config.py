@@ -38,7 +38,8 @@ class TrainConfig:
     Attributes:
         store: path of the store.
         model: one of MODELS; "auto" takes sage, or rgcn for typed graphs.
-        target: node type whose labels are learnt; None: the one that has some.
+        target: node type whose labels are learnt; or "source,name,target", the edge type whose links are, which were held out of the store
+            (`penstock.hold_out`). None: the only one with such links, or else with labels.
         num_neighbors: fanout per layer, element 0 next to the seeds; -1 = all. With aggregated features (see `penstock.aggregate`) the
             model has one layer more.
         weight: edge field in proportion to which neighbours are drawn in training; None draws uniformly. Evaluation takes all neighbours.
@@ -54,8 +55,11 @@ class TrainConfig:
         input_dropout: of the features; with wide or many rows it costs more than the rest of the step.
         seed: of all randomness: order, samples, initial weights, dropout.
         split: name of the split; None: the only one.
-        metric: accuracy or auc of classes, micro-f1 of several labels, rmse, mae or r2 of numbers (which integers from 0 on are then, too).
-            "auto" takes rmse for floats that are not whole, micro-f1 for a 0/1 matrix, auc for two classes, else accuracy.
+        metric: accuracy or auc of classes, micro-f1 of several labels, rmse, mae or r2 of numbers (which integers from 0 on are then, too);
+            mrr, hits@10 or auc of links. "auto" takes mrr for links, rmse for floats that are not whole, micro-f1 for a 0/1 matrix, auc for
+            two classes, else accuracy.
+        num_negatives: random targets that each link is told from in training; no edge leads to them from its source.
+        eval_negatives: the same in evaluations, where each link has the same ones every time.
         normalize: "rows" divides each feature row by the sum of its absolute values (bags of words).
         patience: stop after this many evaluations without a better validation metric; 0 never.
         eval_every: epochs between evaluations.
@@ -93,6 +97,8 @@ class TrainConfig:
     seed: int = 0
     split: str | None = None
     metric: str = "auto"
+    num_negatives: int = 1
+    eval_negatives: int = 100
     normalize: str = "none"
     patience: int = 0
     eval_every: int = 1
@@ -145,6 +151,8 @@ class TrainConfig:
             "verify": 0,
             "torch_threads": 0,
             "shared_draws": 0,
+            "num_negatives": 1,
+            "eval_negatives": 1,
         }
         for name, least in at_least.items():
             if getattr(self, name) < least:

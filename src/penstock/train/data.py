@@ -20,11 +20,12 @@ from penstock.store.opened import no_split
 from penstock.train.aggregate import MODEL_OF
 from penstock.train.config import PLAIN_MODELS, TYPED_MODELS, TrainConfig
 from penstock.train.division import Division
+from penstock.train.links import HeldOutLinks, edge_type_named, links_of
 from penstock.train.models import GNN
 from penstock.train.parts import PartsStore
 from penstock.train.ranks import Ranks
 from penstock.train.rows import LearntRows
-from penstock.train.task import Task, as_float, as_labels, define_task, has_label, normalize_rows
+from penstock.train.task import Task, as_float, as_labels, define_task, has_label, link_task, normalize_rows
 from penstock.train.typed_models import TypedGNN
 
 logger = logging.getLogger("penstock")
@@ -39,7 +40,8 @@ class TrainingData:
 
     Attributes:
         graph: topology.
-        target: node type whose labels are learnt.
+        target: node type whose labels are learnt, or that links lead to.
+        links: that are learnt; None: labels are. With links there are no labels, and no nodes in parts.
         x: features per node type that has any; of a partition only their shape and dtype.
         labels: of the target, see `as_labels`. Of a partition, those of the nodes in the split (`SomeLabels`).
         parts: "train", "val", "test" -> int64 ids of the target that have a label; val and test may be empty.
@@ -64,6 +66,17 @@ class TrainingData:
     normalize: str
     aggregated: str | None
     store: Store | PartsStore
+    links: HeldOutLinks | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """ "train", "val", "test" -> number of nodes or links."""
+        return {part: int(ids.size) for part, ids in self.parts.items()} if self.links is None else self.links.counts
+
+    @property
+    def what(self) -> str:
+        """What is learnt of the graph: a node type or an edge type, as `TrainConfig.target` has it."""
+        return self.target if self.links is None else ",".join(self.links.edge_type)
 
     def source(self) -> ArrayInput:
         """The input of the training loader: features. Labels are those of the seeds alone, and are looked up there."""
@@ -122,8 +135,9 @@ class TrainingData:
                 is_aggregated=is_aggregated,
             )  # fmt: skip
         make_rows = lambda t: LearntRows(all_nodes[t], config.hidden, nodes.get(t))  # noqa: E731 (in the order of the types)
+        source = None if self.links is None else self.links.edge_type[0]
         return TypedGNN(
-            kind, widths, make_rows, self.graph.edge_types, self.target, hidden=config.hidden, num_outputs=outputs,
+            kind, widths, make_rows, self.graph.edge_types, self.target, source, hidden=config.hidden, num_outputs=outputs,
             num_layers=config.num_layers, dropout=config.dropout, input_dropout=config.input_dropout, heads=config.heads,
         )  # fmt: skip
 
@@ -156,9 +170,7 @@ def read_training_data(store: Store | PartsStore, config: TrainConfig, task: Tas
     """Read a store for a run, or raise with what is missing. `task`: what was learnt from another store; labels and splits are left out
     then, and `config` says the target."""
     graph = store.graph().without_edge_numbers()
-    target = config.target or _type_with_labels(store)
-    if target not in graph.num_nodes:
-        raise UsageError(f"{argument('target', target)} is not a node type of {store.path}; it has {store.node_types}")
+    target, links = _what_is_learnt(store, config)
     if config.weight is not None:
         choose_weights({e: store.edge_fields(e) for e in store.edge_types}, config.weight, str(store.path))
     specs = _features(store)
@@ -169,8 +181,11 @@ def read_training_data(store: Store | PartsStore, config: TrainConfig, task: Tas
         raise UsageError(
             f"{argument('normalize', config.normalize)} comes too late for the features of {store.path}, which are aggregated: leave it out"
         )
-    read = _read_labels(store, config.split, target, config.metric) if task is None else (np.empty(0, np.int64), {}, {}, task)
-    labels, parts, num_unlabelled, task = read
+    labels, parts, num_unlabelled = np.empty(0, np.int64), {}, {}
+    if links is not None:
+        task = link_task(config.metric, config.hidden)
+    elif task is None:
+        labels, parts, num_unlabelled, task = _read_labels(store, config.split, target, config.metric)
     return TrainingData(
         graph=graph,
         target=target,
@@ -184,7 +199,27 @@ def read_training_data(store: Store | PartsStore, config: TrainConfig, task: Tas
         normalize=config.normalize,
         aggregated=aggregated,
         store=store,
+        links=links,
     )
+
+
+def _what_is_learnt(store: Store | PartsStore, config: TrainConfig) -> tuple[NodeType, HeldOutLinks | None]:
+    """The node type whose labels are learnt; or that links lead to, and these."""
+    named = config.target
+    if named in store.node_types:
+        return named, None
+    if isinstance(store, Store) and named is None:
+        with_links = [e for e in store.edge_types if store.link_parts(e)]
+        if len(with_links) > 1:
+            types = " or ".join(",".join(e) for e in with_links)
+            raise UsageError(f"links were held out of several edge types of {store.path}, choose one by {argument('target')}: {types}")
+        named = ",".join(with_links[0]) if with_links else None
+    if named is None:
+        return _type_with_labels(store), None
+    if not isinstance(store, Store):
+        raise UsageError(f"{argument('target', named)} is not a node type of {store.path}; it has {store.node_types}")
+    links = links_of(store, config, edge_type_named(store, named))
+    return links.edge_type[2], links
 
 
 def _read_labels(
@@ -225,7 +260,9 @@ def _type_with_labels(store: Store | PartsStore) -> NodeType:
     if len(labelled) == 1:
         return labelled[0]
     if not labelled:
-        raise MissingFieldError(f"{store.path} has no labels (field y): ingest them with the graph")
+        raise MissingFieldError(
+            f"{store.path} has no labels (field y): ingest them with the graph; or, to learn links, hold some out (`penstock hold-out`)"
+        )
     raise UsageError(f"several node types have labels, choose one by {argument('target')}: {', '.join(labelled)}")
 
 

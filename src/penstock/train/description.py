@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from penstock.feed import NeighborLoader
+from penstock.feed import LinkNeighborLoader, NeighborLoader
 from penstock.plan import Plan
 from penstock.store import Store
 from penstock.store.device_memory import peak_device_bytes
@@ -33,14 +33,15 @@ def describe_data(store: Store | PartsStore, data: TrainingData) -> dict[str, An
         "edges": {"/".join(e): csc.num_edges for e, csc in data.graph.adjacency.items()},
         "features": {t: list(rows.shape) for t, rows in data.x.items()},
         "aggregated": data.aggregated,
-        "target": data.target,
+        "target": data.what,
+        "is_of_links": data.links is not None,
         "split": data.split,
-        "parts": {part: int(ids.size) for part, ids in data.parts.items()},
+        "parts": data.counts,
         "metric": data.task.metric,
     }
 
 
-def describe_run(config: TrainConfig, plan: Plan, learner: Learner, loader: NeighborLoader) -> dict[str, Any]:
+def describe_run(config: TrainConfig, plan: Plan, learner: Learner, loader: NeighborLoader | LinkNeighborLoader) -> dict[str, Any]:
     """What is trained, by what."""
     model, stats = learner.model, loader.stats()
     return {

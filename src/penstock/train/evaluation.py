@@ -10,23 +10,28 @@ import itertools
 import math
 import operator
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from penstock.feed import NeighborLoader
+from penstock.feed import LinkNeighborLoader, NeighborLoader
 from penstock.inference.needed import find_needed
 from penstock.inference.shelves import SHARE, MemoryShelf
 from penstock.inference.steps import num_rows, run
 from penstock.plan import Plan
+from penstock.records import NodeType
 from penstock.store.budget import format_bytes
 from penstock.store.process_memory import free_bytes
 from penstock.train.config import TrainConfig
 from penstock.train.inference import Finish, infer_sampled, source_of, steps_of
 from penstock.train.learner import Learner
+from penstock.train.links import HeldOutLinks
 from penstock.train.ranks import Ranks
 from penstock.train.shared_layers import SharedLayers
+
+AnyLoader = NeighborLoader | LinkNeighborLoader
 
 _ALL = 1 << 20
 """Fanout that stands for all neighbours, in estimates."""
@@ -61,25 +66,38 @@ class Evaluation:
         self._num_workers = config.num_workers
         fanouts = [fanout if fanout >= 0 else _ALL for fanout in config.num_neighbors]
         of_hops = [count / config.batch_size for count in fanouts] if config.layer_wise else itertools.accumulate(fanouts, operator.mul)
+        self._ends: dict[NodeType, np.ndarray] | None = None
         self._rows_of_a_node = 0 if plan.host_memory is not None else 1 + sum(of_hops)
         self._plan = Plan(huge_pages=plan.huge_pages and plan.host_memory is None)
 
-    def scores(self, loader: NeighborLoader) -> tuple[float | None, float | None]:
+    def scores(self, loader: AnyLoader) -> tuple[float | None, float | None]:
         """Return (val, test); None without such nodes, and for what cannot be said, such as auc over one class."""
         data = self._learner.data
+        if data.links is not None:
+            return self._scores_of_links(data.links, loader)
         parts = [data.parts[part] for part in ("val", "test")]
         digests = self.rows(loader, np.concatenate(parts), finish=data.task.digest)
         of_parts = zip(np.split(digests, [parts[0].size]), parts, strict=True)
         val, test = (data.task.score_digest(ours, data.labels_of(ids)) for ours, ids in of_parts)
         return _known(val), _known(test)
 
-    def rows(self, loader: NeighborLoader, nodes: np.ndarray, finish: Finish) -> np.ndarray:
-        """Return what `finish` makes of the logits of nodes of the target, in their order; each process has all."""
+    def _scores_of_links(self, links: HeldOutLinks, loader: AnyLoader) -> tuple[float | None, float | None]:
+        """The same for links, by the rows of all nodes that are ends of links or negatives."""
         data = self._learner.data
+        if self._ends is None:
+            self._ends = links.nodes(data.graph)
+        rows = {t: (nodes, self.rows(loader, nodes, data.task.read, t)) for t, nodes in self._ends.items()}
+        val, test = (links.score(data.graph, part, rows, data.task) for part in ("val", "test"))
+        return _known(val), _known(test)
+
+    def rows(self, loader: AnyLoader, nodes: np.ndarray, finish: Finish, node_type: NodeType | None = None) -> np.ndarray:
+        """Return what `finish` makes of the logits of nodes of a type, in their order; each process has all. None: the target."""
+        data = self._learner.data
+        target = data.target if node_type is None else node_type
         model = self._learner.model
         ranks = self._ranks
         done = 0
-        steps = [] if self.is_sampled else steps_of(model, data.graph, data.prepare, finish)
+        steps = [] if self.is_sampled else steps_of(model, data.graph, data.prepare, finish, target)
         total = nodes.size if self.is_sampled else num_rows(data.graph, steps, nodes.size)
 
         def advance(count: int) -> None:
@@ -89,19 +107,21 @@ class Evaluation:
 
         model.eval()
         if self.is_sampled:
-            beside = loader.beside((data.target, nodes), rank=ranks.place, num_ranks=ranks.num_ranks)
+            make = loader.beside if isinstance(loader, NeighborLoader) else loader.beside_nodes
+            beside = make((target, nodes), rank=ranks.place, num_ranks=ranks.num_ranks)
             batches = ranks.in_step(beside, max(ranks.gather(len(beside))), len(beside))
             with self._learner.reading(int(nodes.size * self._rows_of_a_node)):
-                return ranks.merge(infer_sampled(self._learner.forward, batches, advance=advance, finish=finish))
+                forward = partial(self._learner.forward, node_type=target)
+                return ranks.merge(infer_sampled(forward, batches, advance=advance, finish=finish))
         with torch.no_grad():
             if ranks.num_ranks > 1:
                 layers = SharedLayers(
                     model, data, ranks, self._learner.device, plan=self._plan, num_workers=self._num_workers, folder=self._folder,
                     advance=advance,
                 )  # fmt: skip
-                return layers.run(steps, nodes)
+                return layers.run(steps, nodes, target)
             source = source_of(model, data)
-            needed = find_needed(source, steps, (data.target, nodes), self._num_workers)
+            needed = find_needed(source, steps, (target, nodes), self._num_workers)
             total = needed.num_rows
             return run(
                 source, steps, needed, MemoryShelf(self._folder), plan=self._plan, num_workers=self._num_workers,
@@ -115,7 +135,7 @@ def _lack_of_room(config: TrainConfig, learner: Learner) -> str:
     data, num_kept = learner.data, len(steps_of(learner.model, learner.data.graph)) - 1
     num_nodes = sum(data.graph.num_nodes.values())
     grows = 1 + sum(csc.num_edges for csc in data.graph.adjacency.values()) / max(1, num_nodes)
-    wanted = data.parts["val"].size + data.parts["test"].size
+    wanted = data.counts["val"] + data.counts["test"] if data.links is None else num_nodes
     rows = [min(num_nodes, int(wanted * grows**hops)) for hops in range(1, num_kept + 1)]
     left = max(0, free_bytes() - learner.num_bytes_to_come)
     num_bytes = 4 * config.hidden * sum(rows[-2:])  # one layer is read while the next one is written

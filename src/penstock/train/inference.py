@@ -53,7 +53,13 @@ def infer_sampled(
     return done
 
 
-def steps_of(model: GNN | TypedGNN, graph: Graph, prepare: Features = as_float, finish: Finish = lambda logits: logits) -> list[Step]:
+def steps_of(
+    model: GNN | TypedGNN,
+    graph: Graph,
+    prepare: Features = as_float,
+    finish: Finish = lambda logits: logits,
+    node_type: NodeType | None = None,
+) -> list[Step]:
     """Cut a model into steps.
 
     Args:
@@ -61,8 +67,11 @@ def steps_of(model: GNN | TypedGNN, graph: Graph, prepare: Features = as_float, 
         graph: the topology.
         prepare: applied to raw features of a batch.
         finish: applied to the logits of a batch; only what it returns is kept.
+        node_type: of the nodes that the last step is for; None: the target of the model.
     """
-    return _steps(model, graph, prepare, finish) if isinstance(model, GNN) else _typed_steps(model, prepare, finish)
+    if isinstance(model, GNN):
+        return _steps(model, graph, prepare, finish)
+    return _typed_steps(model, prepare, finish, model.target if node_type is None else node_type)
 
 
 def source_of(model: GNN | TypedGNN, data: TrainingData) -> ArrayInput:
@@ -84,7 +93,7 @@ def _steps(model: GNN, graph: Graph, prepare: Features, finish: Finish) -> list[
     return [OfRows(lambda batch: model.first(prepare(batch.x))), *steps[1:]] if model.is_aggregated else steps
 
 
-def _typed_steps(model: TypedGNN, prepare: Features, finish: Finish) -> list[Step]:
+def _typed_steps(model: TypedGNN, prepare: Features, finish: Finish, node_type: NodeType) -> list[Step]:
     def encode(batch: Any) -> dict[NodeType, torch.Tensor]:
         some = [t for t in batch.node_types if batch[t].num_nodes]
         return {t: model.encode(t, prepare(batch[t].x) if "x" in batch[t] else model.table(t)(batch[t].n_id)) for t in some}
@@ -95,6 +104,6 @@ def _typed_steps(model: TypedGNN, prepare: Features, finish: Finish) -> list[Ste
         rows = model.layer(i, {t: batch[t].x if "x" in batch[t] else none for t in batch.node_types}, layer)
         if i < model.num_layers - 1:
             return rows
-        return {model.target: finish(model.last(rows[model.target]).cpu().numpy())}
+        return {node_type: finish(model.last(rows[node_type], node_type).cpu().numpy())}
 
     return [OfRows(encode), *(lambda batch, i=i: step(i, batch) for i in range(model.num_layers))]

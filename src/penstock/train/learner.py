@@ -102,14 +102,19 @@ class Learner:
         self.steps_ahead, self._labels_there, self._degrees_there = 0, None, None
         if config.device != "cpu":
             self.steps_ahead = STEPS_AHEAD
-            self._labels_there = torch.from_numpy(data.labels_of(data.parts["train"])).to(device)
+            if data.links is None:
+                self._labels_there = torch.from_numpy(data.labels_of(data.parts["train"])).to(device)
             if isinstance(self.model, GNN) and self.model.needs_degree:
                 nodes = torch.arange(data.graph.num_nodes[NODE])
                 self._degrees_there = degrees_of(data.graph.adjacency[EDGE], nodes).to(device)
 
     def loss(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return (the mean loss over the seeds of a batch, their logits, their labels)."""
-        labels, logits = self._labels(batch), self.forward(batch)
+        """Return (the mean loss over the seeds of a batch, their logits, their labels); of links, their scores."""
+        if self.data.links is None:
+            labels, logits = self._labels(batch), self.forward(batch)
+        else:
+            logits = self.data.links.scores(self._rows_of_seeds(batch), batch)
+            labels = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
         return self.data.task.loss(logits, labels), logits.detach(), labels
 
     def step(self, number: int, batch: Any, wishes: int) -> Outcome:
@@ -155,20 +160,27 @@ class Learner:
         told, logits, labels = (_to_pinned(each.detach()) for each in (told, logits, labels))
         return Outcome(number, told, logits, labels, wishes, torch.cuda.current_stream(self.device).record_event())
 
-    def forward(self, batch: Any) -> torch.Tensor:
-        """Logits of the seeds of a batch; none where only other processes have one, which this one gives its rows."""
+    def forward(self, batch: Any, node_type: NodeType | None = None) -> torch.Tensor:
+        """Logits of the seeds of a batch, or of those of one type; none where only other processes have one, which this one gives its
+        rows."""
+        return self._rows_of_seeds(batch).get(self.data.target if node_type is None else node_type, torch.empty(0, device=self.device))
+
+    def _rows_of_seeds(self, batch: Any) -> dict[NodeType, torch.Tensor]:
+        """The outputs of the model for the seeds of a batch, by node type; see `forward`."""
         data, model = self.data, self.model
         rows = {t: self._rows(t, self._nodes(batch, t)) for t in self._tables}
         if batch is None:
-            return torch.empty(0, device=self.device)
+            return {}
         if not isinstance(model, GNN):
             x = {t: data.prepare(batch[t].x) if t in data.x else rows[t] for t in data.graph.num_nodes}
-            return model(x, layers(batch))
+            hidden = model.hidden_rows(x, layers(batch))
+            return {t: model.last(hidden[t], t) for t in dict.fromkeys((model.target, model.source or model.target))}
         x = rows[NODE] if rows else data.prepare(batch.x)
         if not model.needs_degree:
-            return model(x, layers(batch))
+            return {NODE: model(x, layers(batch))}
         there, nodes = self._degrees_there, batch.n_id
-        return model(x, layers(batch), degrees_of(data.graph.adjacency[EDGE], nodes) if there is None else there[nodes])
+        degrees = degrees_of(data.graph.adjacency[EDGE], nodes) if there is None else there[nodes]
+        return {NODE: model(x, layers(batch), degrees)}
 
     def _nodes(self, batch: Any, node_type: NodeType) -> torch.Tensor:
         """int64[n]: the nodes of a type in a batch; in None there are none."""

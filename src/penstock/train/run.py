@@ -28,7 +28,7 @@ from penstock.errors import (
     UsageError,
     argument,
 )
-from penstock.feed import NeighborLoader
+from penstock.feed import LinkNeighborLoader, NeighborLoader
 from penstock.kernels._triton import tensor_device
 from penstock.order import Order, order_by_name
 from penstock.order.by_name import SPLIT
@@ -37,7 +37,7 @@ from penstock.records import NodeType
 from penstock.store import Store
 from penstock.store.process_memory import free_in_container, give_back_freed_memory, keep_freed_memory, peak_resident_bytes, usable_cores
 from penstock.store.progress import hearing
-from penstock.store.results import refuse_in_store
+from penstock.store.results import ResultFile, refuse_in_store
 from penstock.store.watch import check_bytes, check_place
 from penstock.train import checkpoint
 from penstock.train.config import TrainConfig
@@ -100,6 +100,7 @@ def train(
         ranks.agree(partial(_check_alike, digest, config, ranks.from_first(lambda: (digest, config))))
         # refuses most of what cannot work before the folder is made
         run = ranks.agree(lambda: _Run(config, store, folder, observer or Observer(), ranks))
+        ranks.agree(lambda: _check_predictions(file, run.data))
         stack.enter_context(ranks.entered(lock_folder(folder) if ranks.is_first else nullcontext()))
         result = run.go(resume)
         if file is not None:
@@ -129,6 +130,11 @@ def refuse_new(config: TrainConfig, out: str | os.PathLike[str]) -> NodeType:
     with torch.device("meta"):
         data.make_model(config)
     return data.target
+
+
+def _check_predictions(file: ResultFile | None, data: TrainingData) -> None:
+    if file is not None and data.links is not None:
+        raise UsageError(f"{argument('predictions')} are of nodes, and links are learnt: `penstock infer` writes the rows of nodes")
 
 
 def _holds_a_run(folder: Path) -> StateError:
@@ -183,20 +189,17 @@ class _Run:
         self.evaluation = Evaluation(config, self.plan, self.learner, ranks, folder, observer.evaluating)
         self.history = History()
 
-    def _make_loader(self) -> NeighborLoader:
+    def _make_loader(self) -> NeighborLoader | LinkNeighborLoader:
         config, device = self.config, self.learner.device
         is_tried = self.plan.host_memory is not None or (config.device == "cpu" and free_in_container() is not None)
         fork = torch.random.fork_rng([device] if device.type == "cuda" else [])  # a step may be tried
         with fork, hearing(self.observer.note):
-            loader = _Loader(
-                self.data.source(),
-                list(config.num_neighbors),
-                input_nodes=(self.data.target, self.data.parts["train"]),
+            data, fanouts = self.data, list(config.num_neighbors)
+            how: dict[str, Any] = dict(
                 batch_size=config.batch_size,
                 weight_attr=config.weight,
                 shared_draws=config.shared_draws,
                 layer_wise=config.layer_wise,
-                order=make_order(self.plan, config, self.data),
                 plan=self.plan,
                 num_workers=config.num_workers,
                 seed=config.seed,
@@ -206,6 +209,11 @@ class _Run:
                 step=self.learner.step_on_a_copy() if is_tried else None,
                 device=config.device,
             )
+            if data.links is None:
+                nodes, order = (data.target, data.parts["train"]), make_order(self.plan, config, data)
+                loader = _Loader(data.source(), fanouts, input_nodes=nodes, order=order, **how)
+            else:
+                loader = data.links.loader(_LinkLoader, data.source(), fanouts, order=self.plan.order, **how)
         if is_tried:
             give_back_freed_memory()  # of a copy of all learnt rows, say: what is allocated next may not fit into its pieces
         return loader
@@ -363,9 +371,9 @@ class _Run:
 
     def _is_due(self) -> bool:
         """Whether val and test are to be computed after this epoch."""
-        number, parts = self.history.record.epoch + 1, self.data.parts
+        number, counts = self.history.record.epoch + 1, self.data.counts
         is_due = number % self.config.eval_every == 0 or number == self.config.epochs
-        return is_due and bool(parts["val"].size or parts["test"].size)
+        return is_due and bool(counts["val"] or counts["test"])
 
     def _evaluate(self) -> bool:
         """Compute val and test. Returns whether this is the best epoch so far."""
@@ -396,7 +404,7 @@ class _Run:
         state = {
             "config": self.config.as_dict() | {"store": os.path.abspath(self.config.store)},  # for who looks for it from another folder
             "task": self.data.task.as_dict(),
-            "target": self.data.target,
+            "target": self.data.what,
             **self.learner.state(),
             **random,
             "others": others,
@@ -468,5 +476,11 @@ class _Run:
 
 class _Loader(NeighborLoader):
     """The loader of a process that takes part in steps for which only other processes have a batch."""
+
+    _ranks_wait = False
+
+
+class _LinkLoader(LinkNeighborLoader):
+    """The same of links."""
 
     _ranks_wait = False

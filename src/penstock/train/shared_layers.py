@@ -66,9 +66,9 @@ class SharedLayers:
         self._divisions = data.divide(ranks)
         self._learnt: Rows = {t: model.table(t).weight.detach().cpu() for t in data.without_features}
 
-    def run(self, steps: Sequence[Step], wanted: np.ndarray) -> np.ndarray:
-        """Apply all steps; returns the rows of the last [n, ...] of int64[n] nodes of the target, which are distinct."""
-        data, target = self._data, self._data.target
+    def run(self, steps: Sequence[Step], wanted: np.ndarray, node_type: NodeType | None = None) -> np.ndarray:
+        """Apply all steps; returns the rows of the last [n, ...] of int64[n] nodes of a type (None: the target), which are distinct."""
+        data, target = self._data, self._data.target if node_type is None else node_type
         rows = self._learnt if data.graph.is_homogeneous and self._learnt else None  # None: the features
         for number, step in enumerate(steps[:-1]):
             made = {}

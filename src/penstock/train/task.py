@@ -1,6 +1,7 @@
-"""What is learnt: labels, loss and metric of node classification (single-label, multi-label or binary), and of node regression.
+"""What is learnt: labels, loss and metric of node classification (single-label, multi-label or binary), of node regression, and of links.
 
-In: a label array and a choice of metric. Out: functions over what a model returns for nodes: logits, or numbers in units of their spread.
+In: a label array and a choice of metric. Out: functions over what a model returns for nodes: logits, or numbers in units of their spread;
+or over the scores of links.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from penstock.errors import InputError, argument
+from penstock.errors import InputError, UsageError, argument
 from penstock.store import ArraySpec
 
 OF_NUMBERS = ("rmse", "mae", "r2")
 """Metrics of regression."""
-METRICS = ("auto", "accuracy", "auc", "micro-f1", *OF_NUMBERS)
+OF_LINKS = ("mrr", "hits@10", "auc")
+"""Metrics of links; the first is the usual one."""
+METRICS = ("auto", "accuracy", "auc", "micro-f1", *OF_NUMBERS, "mrr", "hits@10")
 
 _BLOCK = 1 << 16
 """Nodes whose labels are looked at together."""
@@ -187,6 +190,44 @@ class Numbers(Task):
         return float(np.mean(1 - error[has_spread] / wanted.var(axis=0)[has_spread])) if has_spread.any() else float("nan")
 
 
+@dataclass(frozen=True, slots=True)
+class Links(Task):
+    """Which of several pairs is a link: an output is the score of a link and those of its negatives, float[n, 1 + k], and its label 0, the
+    place of the link. Metrics, of the rank of the link, ties in the middle: mrr, the mean of 1 / rank; hits@10, how often it is at most 10;
+    and auc, over all pairs. `num_outputs` is the width of the rows of nodes, whose products are the scores.
+    """
+
+    dtype = np.int64
+
+    def is_labelled(self, labels: np.ndarray) -> np.ndarray:
+        """All are."""
+        return np.ones(len(labels), np.bool_)
+
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Binary cross entropy, of which links and negatives have half each."""
+        return (F.softplus(-outputs[:, 0]).mean() + F.softplus(outputs[:, 1:]).mean()) / 2
+
+    def decide(self, outputs: np.ndarray) -> np.ndarray:
+        """int64[n]: the place of the best pair."""
+        return outputs.argmax(axis=1)
+
+    def digest(self, outputs: np.ndarray) -> np.ndarray:
+        """float32[n]: the rank of each link; for auc the scores."""
+        if self.metric == "auc":
+            return outputs.astype(np.float32, copy=False)
+        own, others = outputs[:, :1], outputs[:, 1:]
+        return (1 + (others > own).sum(axis=1) + (others == own).sum(axis=1) / 2).astype(np.float32)
+
+    def score(self, outputs: np.ndarray, labels: np.ndarray) -> float:
+        """auc of a batch in training; nan for ranks, which there are among fewer."""
+        return Task.score(self, outputs, labels) if self.metric == "auc" else float("nan")
+
+    def _score(self, digest: np.ndarray, labels: np.ndarray) -> float:
+        if self.metric == "auc":
+            return area_under_roc(digest.reshape(-1), np.broadcast_to(np.arange(digest.shape[1]) == 0, digest.shape).reshape(-1))
+        return float((1 / digest).mean() if self.metric == "mrr" else (digest <= 10).mean())
+
+
 def _are_known(rows: np.ndarray) -> np.ndarray:
     return np.all(np.isfinite(rows) if rows.dtype.kind == "f" else rows >= 0, axis=1)
 
@@ -197,8 +238,8 @@ def _there(values: tuple[float, ...], device: torch.device) -> Tensor:
     return torch.tensor(values, dtype=torch.float64, device=device)
 
 
-KINDS: dict[str, type[Task]] = {"classes": Classes, "labels": Labels, "numbers": Numbers}
-"""What can be learnt. A new task is a class here, and a branch of `define_task`."""
+KINDS: dict[str, type[Task]] = {"classes": Classes, "labels": Labels, "numbers": Numbers, "links": Links}
+"""What can be learnt. A new task of nodes is a class here, and a branch of `define_task`."""
 
 
 def task_of(values: dict[str, Any]) -> Task:
@@ -245,6 +286,8 @@ def define_task(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: st
         name: of the labels, for messages.
         num_classes: where it is known; None looks at all labels.
     """
+    if metric in OF_LINKS and metric != "auc":
+        raise InputError(f"{name}: {argument('metric', metric)} is of links, and these are of nodes: choose another")
     if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf":
         raise InputError(f"{name} must be classes, numbers or a 0/1 matrix, got {labels.dtype} {list(labels.shape)}")
     if metric in OF_NUMBERS or (metric == "auto" and _are_numbers(labels, train_ids)):
@@ -306,6 +349,13 @@ def _classes(labels: np.ndarray, train_ids: np.ndarray, metric: str, name: str, 
 
 def _nothing(train_ids: np.ndarray, name: str) -> InputError:
     return InputError(f"none of {train_ids.size} train nodes has a label in {name}: choose another split, or ingest their labels")
+
+
+def link_task(metric: str, width: int) -> Links:
+    """What is learnt of links, with rows of a width; UsageError for a metric of nodes."""
+    if metric not in ("auto", *OF_LINKS):
+        raise UsageError(f"{argument('metric', metric)} is of nodes, and links are learnt: choose one of {', '.join(OF_LINKS)}")
+    return Links(width, OF_LINKS[0] if metric == "auto" else metric)
 
 
 def has_label(labels: np.ndarray, ids: np.ndarray, task: Task) -> np.ndarray:

@@ -27,7 +27,8 @@ class TypedGNN(nn.Module):
         widths: node type -> feature width, or None where it has no features.
         make_rows: makes what the nodes of a type without features learn.
         edge_types: of the graph.
-        target: node type whose labels are learnt.
+        target: node type whose labels are learnt, or that links lead to.
+        source: node type that links come from; None: the same, or labels are learnt.
         hidden, num_outputs, num_layers, heads: as usual.
         dropout, input_dropout: on the input of every layer, and on the features.
     """
@@ -39,6 +40,7 @@ class TypedGNN(nn.Module):
         make_rows: Callable[[NodeType], LearntRows],
         edge_types: list[EdgeType],
         target: NodeType,
+        source: NodeType | None = None,
         *,
         hidden: int,
         num_outputs: int,
@@ -63,6 +65,7 @@ class TypedGNN(nn.Module):
             convs = [{name: Sage(hidden, hidden) for name in self._names.values()} for _ in range(num_layers)]
             self.convs = nn.ModuleList(map(nn.ModuleDict, convs))
         self.head = nn.Linear(hidden, num_outputs)
+        self.source, self.source_head = source, None if source in (None, target) else nn.Linear(hidden, num_outputs)
 
     def table(self, node_type: NodeType) -> LearntRows:
         """The rows that nodes of a type without features learn."""
@@ -89,16 +92,21 @@ class TypedGNN(nn.Module):
             sums[dst] = sums[dst] + message if dst in sums else message
         return {t: _cut(sums.get(t), x[t], count).relu() for t, count in layer.num_dst.items()}
 
-    def last(self, x: Tensor) -> Tensor:
-        """float[n, num_outputs] from the last layer's rows of the target type."""
-        return self.head(dropout(x, self.dropout, self.training))
+    def last(self, x: Tensor, node_type: NodeType | None = None) -> Tensor:
+        """float[n, num_outputs] from the last layer's rows of a type that has outputs; None: the target."""
+        head = self.head if self.source_head is None or node_type in (None, self.target) else self.source_head
+        return head(dropout(x, self.dropout, self.training))
 
     def forward(self, x: dict[NodeType, Tensor], layers: list[TypedLayer]) -> Tensor:
-        """Apply everything; `x` as for `encode`. Returns float[num_seeds, num_outputs]."""
+        """Apply everything; `x` as for `encode`. Returns float[num_seeds, num_outputs] of the target type."""
+        return self.last(self.hidden_rows(x, layers)[self.target])
+
+    def hidden_rows(self, x: dict[NodeType, Tensor], layers: list[TypedLayer]) -> dict[NodeType, Tensor]:
+        """Apply everything but `last`; `x` as for `encode`. Returns float[num_seeds, hidden] per node type."""
         x = {t: self.encode(t, rows) for t, rows in x.items()}
         for i, layer in enumerate(layers):
             x = self.layer(i, x, layer)
-        return self.last(x[self.target])
+        return x
 
 
 def _names(edge_types: list[EdgeType]) -> dict[EdgeType, str]:

@@ -1,0 +1,174 @@
+"""Links as what a run learns: edges that were held out of a store's graph, told from pairs that no edge joins.
+
+In: a store that `penstock.hold_out` made. Out: a loader of the edges that stayed, whose batches do not show them; scores of a batch; and the
+score of the held-out parts, by rows of all their nodes. Invariants: a link is scored by the product of the rows of its ends; each link of
+val and test has the same negatives in every evaluation, none of which is a link that the store knows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import HeteroData
+
+from penstock.errors import UsageError, argument
+from penstock.feed import LinkNeighborLoader
+from penstock.feed.inputs import ArrayInput
+from penstock.records import EdgeType, Graph, NodeType
+from penstock.sample.negatives import Negatives, adjacency_of, make_adjacency, make_candidates
+from penstock.store import Store
+from penstock.store.format import ENDS
+from penstock.train.config import TrainConfig
+from penstock.train.task import Task
+
+PARTS = ("val", "test")
+
+_BLOCK = 1 << 16
+"""Pairs that are scored together."""
+
+Rows = dict[NodeType, tuple[np.ndarray, np.ndarray]]
+"""Node type -> its nodes, int64[n], ascending, and a row for each."""
+
+
+@dataclass(slots=True)
+class HeldOutLinks:
+    """Links of one edge type.
+
+    Attributes:
+        edge_type: theirs.
+        reverses: edge types that hold their reverses.
+        num_edges: how many stayed in the graph, and are learnt.
+        ends: "val", "test" -> int[n] sources and int[n] targets; mapped.
+        num_negatives: targets that each link is told from, in training.
+        eval_negatives: the same, in evaluations.
+        seed: of these.
+    """
+
+    edge_type: EdgeType
+    reverses: list[EdgeType]
+    num_edges: int
+    ends: dict[str, tuple[np.ndarray, np.ndarray]]
+    num_negatives: int
+    eval_negatives: int
+    seed: int
+    _negatives: Negatives | None = field(default=None, repr=False)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """ "train", "val", "test" -> number of links."""
+        return {"train": self.num_edges, **{part: sources.size for part, (sources, _) in self.ends.items()}}
+
+    @property
+    def node_types(self) -> tuple[NodeType, ...]:
+        """Types of the ends."""
+        return tuple(dict.fromkeys((self.edge_type[0], self.edge_type[2])))
+
+    def loader(self, kind: type[LinkNeighborLoader], source: ArrayInput, num_neighbors: list[int], **how: Any) -> LinkNeighborLoader:
+        """The loader of all edges that stayed, with negatives, and without these edges and their reverses in their own batches.
+
+        Args:
+            kind: its class. source: features. num_neighbors, how: as of a loader.
+        """
+        left_out = [e for e in dict.fromkeys((self.edge_type, *self.reverses)) if e in source.graph.adjacency]
+        return kind(
+            source,
+            num_neighbors,
+            edge_label_index=None if source.graph.is_homogeneous else self.edge_type,
+            neg_sampling=("triplet", self.num_negatives),
+            exclude_links=left_out,
+            **how,
+        )
+
+    def scores(self, rows: dict[NodeType, Tensor], batch: Any) -> Tensor:
+        """float[n, 1 + num_negatives]: of each link of a batch, and of its negatives. `rows`: of the seeds, by node type."""
+        source, _, target = self.edge_type
+        of_source, of_target = (batch[source], batch[target]) if isinstance(batch, HeteroData) else (batch, batch)
+        others = of_target.dst_neg_index.view(of_source.src_index.numel(), -1)
+        candidates = torch.cat([of_target.dst_pos_index[:, None], others], dim=1)
+        ends = rows[source].index_select(0, of_source.src_index)  # adds up gradients in one order, as `rows[index]` does not
+        return products(ends, rows[target].index_select(0, candidates.view(-1)).view(*candidates.shape, -1))
+
+    def nodes(self, graph: Graph) -> dict[NodeType, np.ndarray]:
+        """Node type -> int64[n], the nodes whose rows an evaluation needs, ascending."""
+        is_needed = {t: np.zeros(graph.num_nodes[t], np.bool_) for t in self.node_types}
+        source, _, target = self.edge_type
+        for part in PARTS:
+            for sources, candidates in self._blocks(graph, part):
+                is_needed[source][sources] = True
+                is_needed[target][candidates.reshape(-1)] = True
+        return {t: np.flatnonzero(each) for t, each in is_needed.items()}
+
+    def score(self, graph: Graph, part: str, rows: Rows, task: Task) -> float:
+        """The metric of val or test; nan where it has no links."""
+        source, _, target = self.edge_type
+        digests = []
+        for sources, candidates in self._blocks(graph, part):
+            found = products(_rows_of(rows[source], sources), _rows_of(rows[target], candidates))
+            digests.append(task.digest(found.numpy()))
+        return task.score_digest(np.concatenate(digests), np.zeros(len(self.ends[part][0]), np.int64)) if digests else float("nan")
+
+    def _blocks(self, graph: Graph, part: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Links of a part, a few at a time: (int64[n] sources, int64[n, 1 + eval_negatives] targets, of which the first is the link's)."""
+        if self._negatives is None:
+            self._negatives = self._make_negatives(graph)
+        sources, targets = self.ends[part]
+        size = max(1, _BLOCK // (1 + self.eval_negatives))
+        for number, first in enumerate(range(0, sources.size, size)):
+            mine = sources[first : first + size].astype(np.int64)
+            _, others, _ = self._negatives.draw(mine, None, seed=self.seed, epoch=PARTS.index(part), batch=number)
+            own = targets[first : first + size].astype(np.int64)
+            yield mine, np.concatenate([own[:, None], others.reshape(-1, mine.size).T], axis=1)
+
+    def _make_negatives(self, graph: Graph) -> Negatives:
+        source, _, target = self.edge_type
+        csc, (num_sources, num_targets) = graph.adjacency[self.edge_type], (graph.num_nodes[t] for t in (source, target))
+        graph.check_lists()
+        sources, targets = (np.concatenate(ends) for ends in zip(*self.ends.values(), strict=True))
+        return Negatives(
+            self.eval_negatives,
+            None,
+            make_candidates(target, num_targets, None, None),
+            make_adjacency(csc.indptr, csc.indices),
+            adjacency_of(sources, targets, num_sources, num_targets),
+        )
+
+
+def products(ends: Tensor, others: Tensor) -> Tensor:
+    """float[n, k]: the product of each row of float[n, d] with each of its own float[n, k, d], over the root of d, as in attention: else
+    the first steps are spent on making rows small."""
+    return (others @ ends.unsqueeze(2)).squeeze(2) / math.sqrt(ends.shape[1])
+
+
+def _rows_of(known: tuple[np.ndarray, np.ndarray], nodes: np.ndarray) -> Tensor:
+    """The rows of int64[...] nodes, which are all known."""
+    ids, rows = known
+    places = nodes if ids.size and ids[-1] == ids.size - 1 else np.searchsorted(ids, nodes)
+    return torch.from_numpy(rows[places])
+
+
+def links_of(store: Store, config: TrainConfig, edge_type: EdgeType) -> HeldOutLinks:
+    """The links of an edge type of a store; where none were held out of it, only their type is known, as it is enough to apply a model."""
+    said = store.manifest.provenance.get("held_out") or {}
+    reverses = [tuple(e) for e in said.get("reverse", [])] if said.get("edge_type") == list(edge_type) else []
+    nothing = np.empty(0, np.int64)
+    parts = store.link_parts(edge_type)
+    ends: dict[str, Any] = {
+        part: tuple(store.link_field(end, part, edge_type) for end in ENDS) if part in parts else (nothing, nothing) for part in PARTS
+    }
+    return HeldOutLinks(edge_type, reverses, store.num_edges[edge_type], ends, config.num_negatives, config.eval_negatives, config.seed)
+
+
+def edge_type_named(store: Store, target: str) -> EdgeType:
+    """The edge type that a text names, whose links were held out."""
+    found: Any = tuple(part.strip() for part in target.split(","))
+    if found not in store.num_edges or not store.link_parts(found):
+        held_out = [",".join(e) for e in store.edge_types if store.link_parts(e)]
+        what = f"links were held out of {' and '.join(held_out)}" if held_out else "no links were held out of it (`penstock hold-out`)"
+        raise UsageError(f"{argument('target', target)} is no node type of {store.path}, which has {store.node_types}; {what}")
+    return found
