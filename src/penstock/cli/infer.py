@@ -19,8 +19,12 @@ def infer(
         ),
     ] = None,
     rows: Annotated[
-        str, typer.Option(help="outputs: of the last layer, one number per class; hidden: the input of the last layer.")
+        str,
+        typer.Option(help="outputs: of the last layer, one number per class, of links an embedding; hidden: the input of the last layer."),
     ] = "outputs",
+    node_type: Annotated[
+        str | None, typer.Option(help="Type of the nodes; of links between two types either. (default: the target of the training)")
+    ] = None,
     store: Annotated[Path | None, typer.Option(help="Folder of the store. (default: the one used in training)")] = None,
     inductive: Annotated[
         bool,
@@ -47,8 +51,8 @@ def infer(
 
     explain_bus_errors()
     made = infer_run(
-        run, out, rows=rows, store=store, inductive=inductive, batch_size=batch_size, host_memory=host_memory, spool=spool,
-        num_workers=num_workers, device=device, progress=make_progress(),
+        run, out, rows=rows, node_type=node_type, store=store, inductive=inductive, batch_size=batch_size, host_memory=host_memory,
+        spool=spool, num_workers=num_workers, device=device, progress=make_progress(),
     )  # fmt: skip
     show(made, lambda: as_text(made), as_json)
 

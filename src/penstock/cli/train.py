@@ -50,7 +50,12 @@ def _the_model(
             help="sage, gcn, gat, gin; for typed graphs rgcn, hgt. auto: sage or rgcn, or the model that fits aggregated features."
         ),
     ] = "auto",
-    target: Annotated[str | None, typer.Option(help="Node type whose labels are learnt. (default: the one with labels)")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Node type whose labels are learnt; or edge type, user,likes,item, whose held-out links are. (default: the only such one)"
+        ),
+    ] = None,
     num_neighbors: Annotated[
         str,
         typer.Option(
@@ -92,7 +97,11 @@ def _training(
         ),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Name of the split. (default: the only one)")] = None,
-    metric: Annotated[str, typer.Option(help="accuracy, auc, micro-f1; of numbers rmse, mae or r2. auto: depends on the labels.")] = "auto",
+    metric: Annotated[
+        str, typer.Option(help="accuracy, auc, micro-f1; of numbers rmse, mae or r2; of links mrr, hits@10 or auc. auto: what suits them.")
+    ] = "auto",
+    num_negatives: Annotated[int, typer.Option(help="Links: random targets that each one is told from in training.")] = 1,
+    eval_negatives: Annotated[int, typer.Option(help="Links: random targets that each one is ranked among in evaluations.")] = 100,
     patience: Annotated[int, typer.Option(help="Stop after this many evaluations without a better val score; 0: never.")] = 0,
     eval_every: Annotated[int, typer.Option(help="Epochs between evaluations.")] = 1,
     evaluation: Annotated[
@@ -367,8 +376,9 @@ def as_text(result: Result, written: dict[str, Path]) -> str:
     from penstock.report import words
 
     parts, epochs = result.description["parts"], f"{result.epochs} epoch{'s' * (result.epochs > 1)}"
-    test = f"test {result.metric} {words.score(result.test, result.metric)}" if parts["test"] else "no test nodes with a label"
-    best = f"{epochs}, no val nodes with a label"
+    what = "links" if result.description["is_of_links"] else "nodes with a label"
+    test = f"test {result.metric} {words.score(result.test, result.metric)}" if parts["test"] else f"no test {what}"
+    best = f"{epochs}, no val {what}"
     if parts["val"] and result.best_epoch is not None:
         best = f"val {words.score(result.val, result.metric)} at epoch {result.best_epoch + 1} of {result.epochs}"
     speed = f"{words.count(result.seeds_per_s)} seeds/s, peak memory {words.num_bytes(result.peak_memory_bytes)}"

@@ -6,7 +6,7 @@ import math
 import sys
 from typing import Any
 
-SHARES = ("accuracy", "auc", "micro-f1")
+SHARES = ("accuracy", "auc", "micro-f1", "hits@10")
 """Metrics that are shown in percent."""
 
 

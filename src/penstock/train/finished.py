@@ -25,6 +25,7 @@ from penstock.partition import is_partition
 from penstock.plan import make_plan
 from penstock.records import NodeType
 from penstock.store import Progress, Quiet, Store
+from penstock.store.format import file_name
 from penstock.store.progress import hearing, stage
 from penstock.store.results import result_file
 from penstock.store.whole_file import replacing
@@ -46,6 +47,7 @@ def infer_run(
     out: str | os.PathLike[str] | None = None,
     *,
     rows: str = "outputs",
+    node_type: NodeType | None = None,
     store: str | os.PathLike[str] | None = None,
     inductive: bool = False,
     batch_size: int | None = None,
@@ -59,10 +61,12 @@ def infer_run(
 
     Args:
         run: its folder; the weights are the best by val, or the last.
-        out: file; None: `outputs.npy` or `hidden.npy` in the folder of the run. An `.npy` holds float32[num_nodes, width], whose row i is
-            that of node i of the store; a `.parquet` the user's `id` of each node, and a list column `outputs` or `hidden`.
+        out: file; None: `outputs.npy` or `hidden.npy` in the folder of the run (`outputs-user.npy`, of another type than its target). An
+            `.npy` holds float32[num_nodes, width], whose row i is that of node i of the store; a `.parquet` the user's `id` of each node,
+            and a list column `outputs` or `hidden`.
         rows: "outputs": of the last layer, logits before any softmax, or numbers in the unit of the labels; "hidden": of the layer before
-            it, embeddings.
+            it, embeddings. Of a run that learnt links, outputs are embeddings too: the product of those of two nodes ranks the pair.
+        node_type: of the nodes; None: the target, of links their target type. Of links also the type of their sources.
         store: where it is, if not where it was in training; with `inductive` another one.
         inductive: the store need not be that of the training, but of the same types, features and width of features: of a day later, for
             instance. It needs no labels. Rows that nodes learnt in place of features are theirs by your ids, where there are any, for which
@@ -80,22 +84,27 @@ def infer_run(
         raise UsageError(f"{argument('rows')} must be one of {', '.join(ROWS)}; got {rows!r}")
     folder, progress = Path(run), progress or Quiet()
     data, model, epoch = _learnt(folder, store, progress, is_inductive=inductive)
-    path, ending = result_file(folder / f"{rows}.npy" if out is None else out, "out", (".npy", ".parquet"))
+    types = (data.target,) if data.links is None else data.links.node_types
+    target = data.target if node_type is None else node_type
+    if target not in types:
+        raise UsageError(f"{argument('node_type', target)}: the model of {run} has outputs for {' and '.join(map(repr, types))} only")
+    name = rows if target == data.target else f"{rows}-{file_name(target)}"
+    path, ending = result_file(folder / f"{name}.npy" if out is None else out, "out", (".npy", ".parquet"))
     model = model.to(tensor_device(device) if device != "cpu" else device)
-    steps = steps_of(model, data.graph, data.prepare, data.task.read)
+    steps = steps_of(model, data.graph, data.prepare, data.task.read, target)
     if rows == "hidden" and model.num_layers == 1:
         raise UsageError(f"the model of {run} has one layer, and none before it: {argument('rows', 'hidden')} needs two")
     steps = steps if rows == "outputs" else steps[:-1]
-    nodes = np.arange(data.graph.num_nodes[data.target])
+    nodes = np.arange(data.graph.num_nodes[target])
     started, source = time.perf_counter(), source_of(model, data)
-    needed, done = find_needed(source, steps, (data.target, nodes), num_workers), 0
+    needed, done = find_needed(source, steps, (target, nodes), num_workers), 0
 
     def advance(so_far: int, of: int) -> None:
         nonlocal done
         progress.advance(so_far - done)
         done = so_far
 
-    write = None if ending == ".npy" else partial(_write_table, ending, rows, data, progress)
+    write = None if ending == ".npy" else partial(_write_table, ending, rows, data.store, target, progress)
     plan = make_plan(None, host_memory=host_memory, spool=spool)
     try:
         with hearing(progress.note), stage(progress, f"{rows} of {model.kind} over all neighbours", needed.num_rows):
@@ -109,14 +118,14 @@ def infer_run(
         raise
     return {
         "out": str(path),
-        "node_type": data.target,
+        "node_type": target,
         "shape": list(made.shape),
         "epoch": epoch,
         "seconds": time.perf_counter() - started,
     }
 
 
-def _write_table(ending: str, name: str, data: TrainingData, progress: Progress, path: Path, made: np.ndarray) -> None:
+def _write_table(ending: str, name: str, store: Any, node_type: NodeType, progress: Progress, path: Path, made: np.ndarray) -> None:
     """Write the rows as a table with one column of that name; a stage of its own, in place of the one that is under way."""
 
     def columns(piece: slice) -> Columns:
@@ -126,7 +135,7 @@ def _write_table(ending: str, name: str, data: TrainingData, progress: Progress,
     progress.end()
     progress.begin(path.name, len(made), "rows")
     with replacing(path, "the rows are computed; free some space, and the same command writes them") as aside:
-        write_table(aside, ending, len(made), columns, data.store, data.target, made[:1].nbytes)
+        write_table(aside, ending, len(made), columns, store, node_type, made[:1].nbytes)
 
 
 def _learnt(

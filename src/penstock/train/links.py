@@ -1,8 +1,8 @@
 """Links as what a run learns: edges that were held out of a store's graph, told from pairs that no edge joins.
 
-In: a store that `penstock.hold_out` made. Out: a loader of the edges that stayed, whose batches do not show them; scores of a batch; and the
-score of the held-out parts, by rows of all their nodes. Invariants: a link is scored by the product of the rows of its ends; each link of
-val and test has the same negatives in every evaluation, none of which is a link that the store knows.
+In: a store that `penstock.hold_out` made. Out: a loader of the edges that stayed, whose batches do not show them; the scores of a batch;
+and those of the held-out parts, by rows of all their nodes. Invariants: the score of a pair is the product of the rows of its ends; each
+link of val and test has the same negatives in every evaluation, none of which is a link that the store knows.
 """
 
 from __future__ import annotations
@@ -164,10 +164,10 @@ def links_of(store: Store, config: TrainConfig, edge_type: EdgeType) -> HeldOutL
     return HeldOutLinks(edge_type, reverses, store.num_edges[edge_type], ends, config.num_negatives, config.eval_negatives, config.seed)
 
 
-def edge_type_named(store: Store, target: str) -> EdgeType:
-    """The edge type that a text names, whose links were held out."""
+def edge_type_named(store: Store, target: str, *, is_to_be_learnt: bool) -> EdgeType:
+    """The edge type that a text names, whose links were held out where they are to be learnt."""
     found: Any = tuple(part.strip() for part in target.split(","))
-    if found not in store.num_edges or not store.link_parts(found):
+    if found not in store.num_edges or (is_to_be_learnt and not store.link_parts(found)):
         held_out = [",".join(e) for e in store.edge_types if store.link_parts(e)]
         what = f"links were held out of {' and '.join(held_out)}" if held_out else "no links were held out of it (`penstock hold-out`)"
         raise UsageError(f"{argument('target', target)} is no node type of {store.path}, which has {store.node_types}; {what}")

@@ -126,6 +126,8 @@ def refuse_new(config: TrainConfig, out: str | os.PathLike[str]) -> NodeType:
     if (folder / CHECKPOINT).exists():
         raise _holds_a_run(folder)
     data = read_training_data(Store.open(config.store), config)
+    if data.links is not None:
+        raise UsageError(f"{argument('recipe', 'auto')} tries plans with nodes as seeds, and links are learnt: name a recipe, or none")
     data.check_rows(config.hidden)
     with torch.device("meta"):
         data.make_model(config)
