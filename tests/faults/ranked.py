@@ -209,6 +209,12 @@ def full_again(folder, rank):
     }
 
 
+def links(folder, rank):
+    """Between nodes that learn rows of their own, of which each process has a share; scored over all neighbours in two ways."""
+    how = dict(store="links", dropout=0.0, num_neighbors=(-1, -1), batch_size=256)
+    return {name: run(folder, f"links-{name}", evaluation=name, **how) for name in ("sampled", "full")}
+
+
 def lost(folder, rank):
     """Rank 1 finds no store."""
     return run(folder, "lost", store="store" if rank == 0 else "nowhere")

@@ -48,6 +48,7 @@ def folder(tmp_path_factory):
     cut(make_typed_store(path / "typed"), path / "typed-parts", NUM_RANKS)
     cut(make_weighted_store(path / "weighted"), path / "weighted-parts", NUM_RANKS)
     cut(make_bare_store(path / "bare"), path / "bare-parts", NUM_RANKS)
+    penstock.hold_out(path / "bare", path / "links")
     penstock.aggregate(path / "store", path / "aggregated")
     cut(Store.open(path / "aggregated"), path / "aggregated-parts", NUM_RANKS)
     return path
@@ -91,7 +92,7 @@ def said(folder, killed):
     whats = (
         "whole", "plain", "bare", "gcn", "typed", "few", "parts", "typed_parts", "split", "interrupted", "resumed", "ahead",
         "interrupted_ahead", "resumed_ahead", "predicted", "full", "full_again", "lost", "weighted", "weighted_parts", "weightless",
-        "bare_parts", "bare_whole", "bare_interrupted", "bare_resumed", "bare_swapped", "ahead_bare",
+        "links", "bare_parts", "bare_whole", "bare_interrupted", "bare_resumed", "bare_swapped", "ahead_bare",
         "fewer", "after_the_kill", "unlike", "elsewhere", "other_order", "apart", "interrupted_late", "resumed_late",
         "another_has_it",
     )  # fmt: skip
@@ -253,6 +254,20 @@ def test_predictions_are_those_of_one_process(folder, said):
     together, alone = (np.load(folder / name) for name in ("together.npy", "alone.npy"))  # over sampled, and over all neighbours
     assert together.shape == alone.shape
     assert (together == alone).mean() > 0.8
+
+
+def test_links(said, folder):
+    """All have the same scores, which are those of the rows that one process finds."""
+    first, second = said["links"]
+    for name in ("sampled", "full"):
+        assert shared(first[name]) == shared(second[name])
+        assert sum(first[name]["seeds"]) == 2 * Store.open(folder / "links").num_edges[EDGE]
+    assert first["full"]["digest"] == first["sampled"]["digest"]
+    assert first["full"]["test"] == pytest.approx(first["sampled"]["test"], abs=1e-3)
+    made = infer_run(folder / "links-full", folder / "rows-of-links.npy")
+    data = read_training_data(Store.open(folder / "links"), TrainConfig(store=str(folder / "links"), **SETTINGS))
+    rows = {NODE: (np.arange(400), np.load(made["out"]))}
+    assert data.links.score(data.graph, "test", rows, data.task) == pytest.approx(first["full"]["test"], abs=1e-3)
 
 
 @pytest.mark.parametrize("name", ["full", *FULL])

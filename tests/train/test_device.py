@@ -13,7 +13,7 @@ from penstock.cli import run as command
 from penstock.feed import Layer
 from penstock.kernels import _triton
 from penstock.report.live import introduction
-from penstock.store import ingest
+from penstock.store import hold_out, ingest
 from penstock.train import DivergedError, EpochRecord, TrainConfig, checkpoint, convs, train
 from penstock.train import run as running
 from penstock.train.ranks import STOP, Ranks
@@ -25,7 +25,10 @@ QUICK = dict(num_neighbors=(4, 3), batch_size=100, hidden=8, epochs=2, num_worke
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
     folder, makers = tmp_path_factory.mktemp("data"), {"plain": make_store, "typed": make_typed_store, "bare": make_bare_store}
-    return {kind: str(make(folder / kind).path) for kind, make in makers.items()}
+    found = {kind: str(make(folder / kind).path) for kind, make in makers.items()}
+    hold_out(found["plain"], folder / "links")
+    hold_out(found["typed"], folder / "typed-links", edge_type=("author", "writes", "paper"), reverse="paper,by,author")
+    return {**found, "links": str(folder / "links"), "typed-links": str(folder / "typed-links")}
 
 
 def run(folder, store, *, resume=False, **options):
@@ -40,8 +43,10 @@ def run(folder, store, *, resume=False, **options):
         ("typed", dict(model="rgcn", device_policy="fifo", device_cache="20%", features="disk")),
         ("bare", dict(model="gcn", recipe="ducati", cache="40%")),
         ("plain", dict(model="gin", evaluation="sampled", device_topology="pinned")),
+        ("links", dict(model="gcn", num_negatives=2, metric="auc")),
+        ("typed-links", dict(evaluation="sampled", recipe="gnnlab", eval_negatives=10)),
     ],
-    ids=["sage", "gcn, rows kept", "rgcn, over a disk", "no features", "gin, sampled evaluation"],
+    ids=["sage", "gcn, rows kept", "rgcn, over a disk", "no features", "gin, sampled evaluation", "links", "links of two types"],
 )
 def test_it_learns_what_the_cpu_learns(kind, options, device, stores, tmp_path):
     options |= dict(dropout=0.0)  # a GPU draws other random numbers; rounding remains

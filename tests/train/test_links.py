@@ -78,7 +78,7 @@ def test_groups_are_learnt(model, store, typed, tmp_path):
     assert result.metric == "auc"
     assert result.test > 0.68
     assert result.val == max(record.val for record in result.history)
-    assert result.history[-1].train_score > 0.75
+    assert result.history[-1].train_score > 0.68
 
 
 @pytest.mark.parametrize("metric", ["mrr", "hits@10", "auc"])
@@ -236,5 +236,5 @@ def test_labels_and_links(tmp_path):
     assert run(store, tmp_path / "links", epochs=1).metric == "mrr"
     assert run(store, tmp_path / "named", epochs=1, target="node,to,node").metric == "mrr"
     assert run(store, tmp_path / "labels", epochs=1, target="node").metric == "accuracy"
-    with pytest.raises(UsageError, match="links were held out of node,to,node"):
+    with pytest.raises(UsageError, match="nor an edge type that links were held out of, which are node,to,node"):
         run(store, tmp_path / "neither", target="nodes")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.console import AsJson, make_progress, show
-from penstock.cli.parsing import names
+from penstock.errors import UsageError, argument
 
 
 def hold_out(
@@ -17,8 +17,10 @@ def hold_out(
     edge_type: Annotated[
         str | None, typer.Option(metavar="TYPE", help="The edges to predict, e.g. user,likes,item. (default: the only type)")
     ] = None,
-    val: Annotated[float, typer.Option(help="Share of them for val; 0 for none.")] = 0.05,
-    test: Annotated[float, typer.Option(help="Share of them for test; 0 for none.")] = 0.1,
+    val: Annotated[
+        str, typer.Option(metavar="SHARE|FILE", help="Share of them for val, 0 for none; or a .npy file of links, node numbers [n, 2].")
+    ] = "0.05",
+    test: Annotated[str, typer.Option(metavar="SHARE|FILE", help="The same for test.")] = "0.1",
     by: Annotated[
         str | None,
         typer.Option(metavar="FIELD", help="Hold out the largest values of an edge field, e.g. the latest. (default: by chance)"),
@@ -33,19 +35,33 @@ def hold_out(
     """Hold edges out of a graph, to be predicted: make a store without them, which has them as links beside it."""
     from penstock.store import hold_out as make
 
-    chosen = None if edge_type is None else names(edge_type)
-    made = make(
-        store, dest, edge_type=chosen, val=val, test=test, by=by, reverse=reverse, seed=seed, overwrite=overwrite, progress=make_progress()
-    )
+    chosen = None if edge_type is None else tuple(part.strip() for part in edge_type.split(","))
+    held_out = {"val": _share_or_links("val", val), "test": _share_or_links("test", test)}
+    made = make(store, dest, edge_type=chosen, **held_out, by=by, reverse=reverse, seed=seed, overwrite=overwrite, progress=make_progress())
     show(made, lambda: as_text(made), as_json)
+
+
+def _share_or_links(part: str, text: str) -> Any:
+    """Read '0.05', or a file of links."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    import numpy as np
+
+    from penstock.store.results import begins_as_npy
+
+    if not Path(text).is_file() or not begins_as_npy(Path(text)):
+        raise UsageError(f"{argument(part)} takes a share, for instance 0.05, or a .npy file of links; got {text!r}")
+    return np.load(text, mmap_mode="r")
 
 
 def as_text(made: dict[str, Any]) -> str:
     """Return what was made as lines for people."""
     source, name, target = made["edge_type"]
-    how = f"the largest {made['by']}" if made["by"] else f"by chance, seed {made['seed']}"
-    held_out = " and ".join(f"{count:,} for {part}" for part, count in made["num_links"].items())
-    lines = [f"{made['store']}: {made['num_edges']:,} edges {source}-{name}->{target} in the graph, {held_out} held out ({how})"]
+    drawn = f"the largest {made['by']}" if made["by"] else f"by chance, seed {made['seed']}"
+    counts = [f"{count:,} for {part} ({'given' if part in made['given'] else drawn})" for part, count in made["num_links"].items()]
+    lines = [f"{made['store']}: {made['num_edges']:,} edges {source}-{name}->{target} in the graph, {' and '.join(counts)} held out"]
     lines += [f"and {count:,} of the reverses {each} left out" for each, count in made["num_reverses"].items()]
     lines.append(f"their batches: penstock.LinkNeighborLoader(store, [10, 5], {next(iter(made['num_links']))!r}); all others are 'train'")
     return "\n".join(lines)

@@ -1,10 +1,12 @@
 """Edges held out of a graph, to be predicted: `hold_out` makes a store without them, which has them as links beside it.
 
-In: a store. Out: another, with the same nodes. Invariants: the edges of the old store are those of the new one and its links, each once, in
-their order; a pair of nodes of which an edge is held out by chance has none left in the graph, in either direction. Memory does not grow
+In: a store, and shares of its edges, or links to leave out of it. Out: another, with the same nodes. Invariants: the edges of the old store
+are those of the new one and its links, each once, in their order; a pair of nodes of which an edge is held out by chance, or that is given,
+has none left in the graph, nor in the opposite direction. Memory does not grow
 with the graph, but for the row pointers of its lists, which are mapped. Files that stay the same get a second name.
 
-The links of a part are arrays of a row each: `src`, `dst`, and all that the store has of an edge (`edge_id`, fields).
+The links of a part are arrays of a row each: `src`, `dst`, and, unless they were given, all that the store has of an edge (`edge_id`,
+fields).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from penstock import rng
-from penstock.errors import InputError, MissingFieldError, StoreError, UsageError, argument
+from penstock.errors import InputError, MissingFieldError, NodeIdError, StoreError, UsageError, argument
 from penstock.kernels.links import cpu as kernels
 from penstock.records import EdgeType, Graph, index_dtype, reverses_of
 from penstock.store.arrays import ArrayWriter
@@ -40,7 +42,8 @@ _BLOCK_BYTES = 32 << 20
 """Of edges that are looked at together, with all that is known of them."""
 
 Chooser = Callable[["_Block"], np.ndarray]
-"""Edges -> uint8[n]: the part of each among PARTS, or len(PARTS) for the graph."""
+"""Edges -> uint8[n]: the part of each among PARTS; or IN_GRAPH, or LEFT_OUT of everything."""
+IN_GRAPH, LEFT_OUT = 2, 3
 
 
 def hold_out(
@@ -48,8 +51,8 @@ def hold_out(
     dest: str | os.PathLike[str],
     *,
     edge_type: Sequence[str] | None = None,
-    val: float = 0.05,
-    test: float = 0.1,
+    val: float | np.ndarray = 0.05,
+    test: float | np.ndarray = 0.1,
     by: str | None = None,
     reverse: str | Sequence[str] = "auto",
     seed: int = 0,
@@ -64,7 +67,8 @@ def hold_out(
             the file system has no such names.
         edge_type: (source, name, target) of the edges; None: the only type.
         val, test: shares of the edges, 0 for none. By chance they are met roughly: each pair of nodes is drawn for itself, with all its
-            edges, in both directions where the type joins a node type to itself.
+            edges, in both directions where the type joins a node type to itself. Or links, whole numbers [2, n] or [n, 2], sources first,
+            of an official split for instance: edges like them, if there are any, are left out of the graph.
         by: an edge field of whole numbers, times for instance: its largest values are "test", the next ones "val". Equal values stay
             together, so that more may be held out than asked for. None: edges are held out by chance.
         reverse: the edge type that holds the reverses of these edges, which are left out of the graph too, and are no links; "none" if
@@ -78,7 +82,9 @@ def hold_out(
     """
     store, progress = store if isinstance(store, Store) else Store.open(store), progress or Quiet()
     chosen = _edge_type(store, edge_type)
-    shares = _shares(val, test)
+    wanted: dict[str, Any] = {"val": val, "test": test}
+    given = {part: _as_links(store, chosen, part, links) for part, links in wanted.items() if not isinstance(links, float | int)}
+    shares = _check_shares({part: 0.0 if part in given else share for part, share in wanted.items()}, are_given=bool(given))
     reverses = _reverses(store, chosen, reverse)
     if os.path.realpath(dest) == os.path.realpath(store.path):
         raise UsageError(f"{dest} is the store itself, which stays as it is: choose another path")
@@ -101,15 +107,22 @@ def hold_out(
             with stage(progress, f"order of {by}", 4 * store.num_edges[chosen], "edges"):
                 firsts = _firsts(store, chosen, by, shares, progress)
             choosers = dict.fromkeys(graph.adjacency, lambda block: _by_value(block.columns[by], firsts))
+        if given:
+            unwanted = np.concatenate(list(given.values()), axis=1)
+            both_ways = chosen[0] == chosen[2]
+            choosers = {e: _Without(choose, unwanted, store.num_nodes[e[0]], both_ways, e != chosen) for e, choose in choosers.items()}
         edges = dict(store.manifest.edges)
         for e, choose in choosers.items():
             name = f"{e[0]}-{e[1]}->{e[2]}"
             with stage(progress, f"edges {name}", store.num_edges[e], "edges"):
                 edges[e] = _sift(store, writer, e, choose, [part for part in PARTS if shares[part]] if e == chosen else [], progress)
+        links = edges[chosen].links | {part: _write_links(writer, chosen, part, ends) for part, ends in given.items()}
+        edges[chosen] = replace(edges[chosen], links={part: links[part] for part in PARTS if part in links})
         counts = {part: columns[ENDS[0]].shape[0] for part, columns in edges[chosen].links.items()}
         _check_counts(store, chosen, counts, edges[chosen].num_edges, by)
         check_bytes(store)
-        how = {"edge_type": list(chosen), "val": val, "test": test, "by": by, "reverse": [list(e) for e in reverses], "seed": seed}
+        how = {"edge_type": list(chosen), "val": shares["val"], "test": shares["test"], "given": list(given), "by": by, "seed": seed}
+        how["reverse"] = [list(e) for e in reverses]
         provenance = store.manifest.provenance | {"held_out": how | {"store": store.path.name, "digest": store.digest}}
         nodes = {t: replace(entry, packed=None) for t, entry in store.manifest.nodes.items()}
         writer.commit(replace(store.manifest, nodes=nodes, edges=edges, provenance=provenance))
@@ -130,13 +143,31 @@ def _edge_type(store: Store, given: Sequence[str] | None) -> EdgeType:
     return found
 
 
-def _shares(val: float, test: float) -> dict[str, float]:
-    shares = {"val": val, "test": test}
+def _as_links(store: Store, edge_type: EdgeType, part: str, links: Any) -> np.ndarray:
+    """int64[2, n]: links that were given."""
+    ends, of = np.asarray(links), argument(part)
+    if ends.ndim != 2 or 2 not in ends.shape or ends.dtype.kind not in "iu" or not ends.size:
+        raise InputError(f"{of} must be a share, or whole numbers [2, n] or [n, 2], sources first; got {ends.dtype} {list(ends.shape)}")
+    ends = (ends if ends.shape[0] == 2 else ends.T).astype(np.int64)
+    for end, ids, node_type in zip(("source", "target"), ends, (edge_type[0], edge_type[2]), strict=True):
+        bad = np.flatnonzero((ids < 0) | (ids >= store.num_nodes[node_type]))
+        if bad.size:
+            raise NodeIdError(
+                f"{of}: {bad.size} of {ids.size} {end} ids lie outside [0, {store.num_nodes[node_type]}), the ids of node type "
+                f"'{node_type}'; first is link {bad[0]} with {ids[bad[0]]}"
+            )
+    return ends
+
+
+def _check_shares(shares: dict[str, float], *, are_given: bool) -> dict[str, float]:
+    """Return them, or raise. `are_given`: there are links besides, which were given."""
     for name, share in shares.items():
         if not 0 <= share < 1:
             raise UsageError(f"{argument(name, share)} is no share of the edges: it must lie in [0, 1)")
-    if not 0 < val + test < 1:
-        raise UsageError(f"{argument('val', val)} and {argument('test', test)} must leave something in the graph, and hold something out")
+    total = sum(shares.values())
+    if total >= 1 or not (total or are_given):
+        both = " and ".join(argument(name, share) for name, share in shares.items())
+        raise UsageError(f"{both} must leave something in the graph, and hold something out")
     return shares
 
 
@@ -230,9 +261,38 @@ class _ByChance:
         return parts
 
 
+class _Without:
+    """Leaves out edges like given links, and chooses of the others.
+
+    Args:
+        choose: of the others.
+        links: int64[2, n].
+        num_sources: of the node type where these edges begin.
+        both_ways: (u, v) and (v, u) are the same pair. is_reversed: these edges run against the links.
+    """
+
+    def __init__(self, choose: Chooser, links: np.ndarray, num_sources: int, both_ways: bool, is_reversed: bool) -> None:
+        sources, targets = links[::-1] if is_reversed else links
+        if both_ways:
+            sources, targets = np.concatenate([sources, targets]), np.concatenate([targets, sources])
+        self._choose, self._num_sources = choose, np.uint64(num_sources)
+        self._pairs = np.unique(self._numbers(sources, targets))
+
+    def _numbers(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """uint64[n], a number for each pair; fewer than 2**64 pairs are told apart."""
+        return targets.astype(np.uint64) * self._num_sources + sources.astype(np.uint64)
+
+    def __call__(self, block: _Block) -> np.ndarray:
+        parts = self._choose(block)
+        numbers = self._numbers(block.sources, block.targets)
+        places = np.minimum(np.searchsorted(self._pairs, numbers), self._pairs.size - 1)
+        parts[self._pairs[places] == numbers] = LEFT_OUT
+        return parts
+
+
 def _by_value(values: np.ndarray, firsts: Sequence[int | None]) -> np.ndarray:
     """The parts of edges by their values. `firsts`: the least value of each of PARTS; None where there is no such part."""
-    parts, values = np.full(len(values), len(PARTS), np.uint8), values.reshape(-1)
+    parts, values = np.full(len(values), IN_GRAPH, np.uint8), values.reshape(-1)
     for number, first in enumerate(firsts):
         if first is not None:
             parts[values >= first] = number
@@ -286,7 +346,7 @@ def _columns(entry: EdgeEntry) -> dict[str, ArraySpec]:
 
 
 def _sift(store: Store, writer: StoreWriter, edge_type: EdgeType, choose: Chooser, parts: Sequence[str], progress: Progress) -> EdgeEntry:
-    """Write the edges of a type that stay in the graph, and `parts` of the others as links."""
+    """Write the edges of a type that stay in the graph, and those of `parts` as links."""
     entry, indptr = store.manifest.edges[edge_type], store.map(store.manifest.edges[edge_type].indptr)
     specs = _columns(entry)
     kept = {name: _writer(writer, spec.file, spec) for name, spec in specs.items()}
@@ -295,7 +355,7 @@ def _sift(store: Store, writer: StoreWriter, edge_type: EdgeType, choose: Choose
     last = 0  # lists that begin at an earlier edge
     for block in _blocks(store, edge_type):
         chosen = choose(block)
-        stays = chosen == len(PARTS)
+        stays = chosen == IN_GRAPH
         up_to = np.append(num_kept, num_kept + np.cumsum(stays))  # edges that stay before each edge of the block
         behind = last + int(np.searchsorted(indptr[last:], block.first + stays.size, side="left"))
         ends.append(up_to[indptr[last:behind] - block.first])
@@ -325,6 +385,16 @@ def _writer(writer: StoreWriter, file: str, spec: ArraySpec) -> ArrayWriter:
     column = writer.array(file, spec.dtype, spec.shape[1:])
     column.properties = dict(spec.properties)
     return column
+
+
+def _write_links(writer: StoreWriter, edge_type: EdgeType, part: str, links: np.ndarray) -> dict[str, ArraySpec]:
+    """Write the ends of int64[2, n] links that were given."""
+    columns = {}
+    for end, ids in zip(ENDS, links, strict=True):
+        column = writer.array(f"{folder_of_links(edge_type, part)}/{end}.npy", "int64")
+        column.append(ids)
+        columns[end] = column.finish()
+    return columns
 
 
 def _link_writers(

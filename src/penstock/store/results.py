@@ -38,13 +38,14 @@ def result_file(path: str | os.PathLike[str], name: str, endings: tuple[str, ...
         raise UsageError(f"{argument(name)}: the folder {target.parent} cannot be written")
     if target.is_dir():
         raise UsageError(f"{argument(name)}: {given} is a folder: name a file in it")
-    if given.suffix == ".npy" and target.is_file() and not _begins_as_npy(target):
+    if given.suffix == ".npy" and target.is_file() and not begins_as_npy(target):
         raise UsageError(f"{argument(name)}: {given} is there, and no .npy file in spite of its name: choose another, or remove it")
     refuse_in_store(target.parent, name)
     return ResultFile(target, given.suffix)
 
 
-def _begins_as_npy(path: Path) -> bool:
+def begins_as_npy(path: Path) -> bool:
+    """Whether a file is an `.npy`, or empty."""
     with explained(path, "read"), path.open("rb") as file:
         return file.read(6) in (b"\x93NUMPY", b"")
 

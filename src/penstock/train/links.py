@@ -168,7 +168,9 @@ def edge_type_named(store: Store, target: str, *, is_to_be_learnt: bool) -> Edge
     """The edge type that a text names, whose links were held out where they are to be learnt."""
     found: Any = tuple(part.strip() for part in target.split(","))
     if found not in store.num_edges or (is_to_be_learnt and not store.link_parts(found)):
-        held_out = [",".join(e) for e in store.edge_types if store.link_parts(e)]
-        what = f"links were held out of {' and '.join(held_out)}" if held_out else "no links were held out of it (`penstock hold-out`)"
-        raise UsageError(f"{argument('target', target)} is no node type of {store.path}, which has {store.node_types}; {what}")
+        held_out = ", ".join(",".join(e) for e in store.edge_types if store.link_parts(e)) or "none"
+        raise UsageError(
+            f"{argument('target', target)} is not a node type of {store.path}, which are {', '.join(store.node_types)}, nor an edge type "
+            f"that links were held out of, which are {held_out}"
+        )
     return found

@@ -182,3 +182,29 @@ def test_as_many_as_pyg_holds_out(tmp_path):
     made = penstock.hold_out(whole, tmp_path / "store", val=0.1, test=0.1)
     assert abs(made["num_edges"] - train.edge_index.shape[1]) < 300
     assert abs(made["num_links"]["val"] / 2 - (val.edge_label == 1).sum()) < 150
+
+
+@pytest.mark.parametrize("kind", ["plain", "typed"])
+def test_links_that_are_given(kind, tmp_path):
+    """Some of them edges, with what is like them and runs the other way; others are none. The rest is divided as ever."""
+    whole = penstock.ingest(random_data(undirected=True) if kind == "plain" else typed_data(), tmp_path / "whole")
+    edge_type = EDGE if kind == "plain" else LIKES
+    given = np.concatenate([whole.edge_index(edge_type)[:, ::50], [[1, 2, 3], [4, 5, 6]]], axis=1)
+    both_ways = pairs(given, both_ways=kind == "plain")
+    made = penstock.hold_out(whole, tmp_path / "store", edge_type=edge_type, val=0.1, test=given.T)
+    store = penstock.open(tmp_path / "store")
+    assert np.array_equal(store.links("test"), given)
+    assert list(store.link_fields("test")) == ["src", "dst"]
+    assert "time" in store.link_fields("val")
+    assert not pairs(store.edge_index(edge_type)) & both_ways
+    assert not pairs(store.links("val")) & both_ways
+    left = np.array([pair not in both_ways for pair in map(tuple, whole.edge_index(edge_type).T.tolist())])
+    kept = np.concatenate([store.csc(edge_type).edge_ids, store.link_field("edge_id", "val")])
+    assert np.array_equal(np.sort(kept), np.sort(whole.csc(edge_type).edge_ids[left]))
+    if kind == "typed":
+        assert not pairs(store.edge_index(REV)) & {(v, u) for u, v in both_ways}
+        assert store.num_edges[REV] == store.num_edges[LIKES]
+    assert made["num_links"]["test"] == given.shape[1]
+    assert check(store.path, deep=True).is_ok
+    penstock.hold_out(whole, tmp_path / "both", edge_type=edge_type, val=given[:, :9], test=given[:, 9:])
+    assert penstock.open(tmp_path / "both").links("val").shape == (2, 9)

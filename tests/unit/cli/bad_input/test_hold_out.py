@@ -1,5 +1,6 @@
 """Edges that are not held out."""
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -32,6 +33,20 @@ def test_shares(tmp_path, store, capfd):
         assert "must leave something in the graph" in said(capfd, "hold-out", store, new, *given)
     assert "val would have none" in said(capfd, "hold-out", store, new, "--val", "1e-9")
     assert "the graph would have none" in said(capfd, "hold-out", store, new, "--val", "0.4999999999", "--test", "0.5")
+    assert not new.exists()
+
+
+def test_links_that_are_given(tmp_path, store, capfd):
+    new, file = tmp_path / "new", tmp_path / "links.npy"
+    assert "takes a share, for instance 0.05" in said(capfd, "hold-out", store, new, "--val", "a few")
+    file.write_text("1 2")
+    assert "takes a share, for instance 0.05" in said(capfd, "hold-out", store, new, "--test", file)
+    for links in (np.zeros((3, 3), np.int64), np.zeros((2, 5)), np.zeros((0, 2), np.int64), np.arange(4)):
+        np.save(file, links)
+        assert "must be a share, or whole numbers" in said(capfd, "hold-out", store, new, "--test", file)
+    for links, what in (([[0, 400], [1, 2]], "source"), ([[0, 3], [1, -1]], "target")):
+        np.save(file, np.array(links))
+        assert f"1 of 2 {what} ids lie outside [0, 400)" in said(capfd, "hold-out", store, new, "--test", file)
     assert not new.exists()
 
 

@@ -199,6 +199,7 @@ def test_runs(tmp_path):
     assert "holds no run" in refused(MissingFileError, infer_run, tmp_path, out)
     assert "holds no run" in refused(MissingFileError, infer_run, tmp_path / "nowhere")
     assert "needs two" in refused(UsageError, infer_run, tmp_path / "run", out, rows="hidden")
+    assert "has outputs for 'node' only" in refused(UsageError, infer_run, tmp_path / "run", out, node_type="paper")
     assert "must be one of outputs, hidden" in refused(UsageError, infer_run, tmp_path / "run", out, rows="all")
     other = penstock.ingest(make_data(num_nodes=300), tmp_path / "other")
     assert "was trained on a store of digest" in refused(StateError, infer_run, tmp_path / "run", out, store=other.path)

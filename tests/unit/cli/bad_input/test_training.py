@@ -12,7 +12,7 @@ import torch
 from penstock import cli
 from penstock.cli import train
 from penstock.feed import NeighborLoader, assemble
-from penstock.store import Store, budget, ingest
+from penstock.store import Store, budget, hold_out, ingest
 from tests.refusals import TRAIN, call, said
 from tests.train.stores import make_bare_store, make_data, make_typed_store
 
@@ -31,6 +31,26 @@ def test_many_nodes_without_features(is_typed, tmp_path, capfd, monkeypatch):
     assert call(capfd, "train", path, *TRAIN, "--out", tmp_path / "few")[0] == 0
     monkeypatch.setattr("penstock.train.data.MAX_EMBEDDING_BYTES", 1000)
     assert "a smaller --hidden than" in said(capfd, "train", path, *TRAIN, "--out", tmp_path / "too-many")
+
+
+def test_links_that_are_not_learnt(store, tmp_path, capfd):
+    hold_out(store, tmp_path / "links")
+    make_typed_store(tmp_path / "typed")
+    hold_out(tmp_path / "typed", tmp_path / "half", edge_type=("author", "writes", "paper"), reverse="none")
+    hold_out(tmp_path / "half", tmp_path / "both", edge_type=("paper", "by", "author"), reverse="none")
+
+    def train_said(place, *options):
+        return said(capfd, "train", place, *TRAIN, "--out", tmp_path / "run", *options)
+
+    assert "which are author,writes,paper, paper,by,author" in train_said(tmp_path / "both", "--target", "venue,prints,paper")
+    assert "which are none" in train_said(store, "--target", "node,to,node")
+    assert "choose one by" in train_said(tmp_path / "both")
+    assert "is of nodes, and links are learnt" in train_said(tmp_path / "links", "--metric", "accuracy")
+    assert "is of links" in train_said(store, "--metric", "mrr")
+    assert "are of nodes, and links" in train_said(tmp_path / "links", "--predictions", tmp_path / "classes.npy")
+    assert "name a recipe" in train_said(tmp_path / "links", "--recipe", "auto")
+    assert "--num-negatives must be at least 1" in train_said(tmp_path / "links", "--num-negatives", "0")
+    assert not (tmp_path / "run").exists()
 
 
 def test_arguments_that_are_empty(store, tmp_path, capfd):
