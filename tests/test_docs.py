@@ -206,7 +206,7 @@ def test_python_of_the_tour():
     assert len(named) > 10
     code = f"import penstock, sys\npenstock.errors.PipelineError\nassert 'torch' not in sys.modules\n{chr(10).join(named)}"
     subprocess.run([sys.executable, "-c", code], check=True)
-    assert {*get_command(make_app()).commands} - {"doctor"} == {*re.findall("`penstock (\\w+)", table)}
+    assert {*get_command(make_app()).commands} - {"doctor"} == {*re.findall("`penstock ([\\w-]+)", table)}
 
 
 @pytest.fixture
