@@ -25,6 +25,7 @@ from bench import (
     disk,
     ducati_splits,
     graphs,
+    held_out,
     layer_sampling,
     layer_wise,
     layout,
@@ -108,6 +109,18 @@ def test_attention(toy, monkeypatch):
     attention.main()
     section = tables.attention_section(common.read("attention"))
     assert sum(line.startswith(("| gat ", "| gatv2 ", "| transformer ")) for line in section) == 6
+
+
+def test_held_out(toy, monkeypatch):
+    random = np.random.default_rng(0)
+    np.savez(toy / "toy.npz", edge_index=random.integers(0, 300, (2, 3000)), x=random.random((300, 8)).astype(np.float32))
+    monkeypatch.setattr(sys, "argv", ["held_out", str(toy)])
+    for name, value in {"GRAPHS": ("toy",), "SEEDS": 1, "EPOCHS": 1}.items():
+        monkeypatch.setattr(held_out, name, value)
+    held_out.main()
+    for metric in held_out.METRICS:
+        for score in common.read("held_out")["test"]["toy"][metric].values():
+            assert 0 < score["median"] < 1
 
 
 def test_past_int32(toy, monkeypatch):
