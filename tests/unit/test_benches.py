@@ -113,7 +113,7 @@ def test_attention(toy, monkeypatch):
 
 def test_held_out(toy, monkeypatch):
     random = np.random.default_rng(0)
-    np.savez(toy / "toy.npz", edge_index=random.integers(0, 300, (2, 3000)), x=random.random((300, 8)).astype(np.float32))
+    np.savez(toy / "toy.npz", num_nodes=300, edge_index=random.integers(0, 300, (2, 3000)), x=random.random((300, 8), np.float32))
     monkeypatch.setattr(sys, "argv", ["held_out", str(toy)])
     for name, value in {"GRAPHS": ("toy",), "SEEDS": 1, "EPOCHS": 1}.items():
         monkeypatch.setattr(held_out, name, value)
