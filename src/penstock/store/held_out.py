@@ -2,8 +2,8 @@
 
 In: a store, and shares of its edges, or links to leave out of it. Out: another, with the same nodes. Invariants: the edges of the old store
 are those of the new one and its links, each once, in their order; a pair of nodes of which an edge is held out by chance, or that is given,
-has none left in the graph, nor in the opposite direction. Memory does not grow
-with the graph, but for the row pointers of its lists, which are mapped. Files that stay the same get a second name.
+has none left in the graph, nor in the opposite direction. Memory does not grow with the graph, but for the row pointers of its lists, which
+are mapped. Files that stay the same get a second name.
 
 The links of a part are arrays of a row each: `src`, `dst`, and, unless they were given, all that the store has of an edge (`edge_id`,
 fields).
@@ -37,6 +37,8 @@ from penstock.store.writer import StoreWriter
 PARTS = ("val", "test")
 """Of the links, in the order of time; the graph comes before them."""
 EDGE_ID, INDICES = "edge_id", "indices"
+HELD_OUT = "held_out"
+"""In the provenance of a store: edge type -> how links were held out of it."""
 
 _BLOCK_BYTES = 32 << 20
 """Of edges that are looked at together, with all that is known of them."""
@@ -86,48 +88,41 @@ def hold_out(
     given = {part: _as_links(store, chosen, part, links) for part, links in wanted.items() if not isinstance(links, float | int)}
     shares = _check_shares({part: 0.0 if part in given else share for part, share in wanted.items()}, are_given=bool(given))
     reverses = _reverses(store, chosen, reverse)
+    types = [chosen, *reverses]
+    _check_store(store, types, by)
     if os.path.realpath(dest) == os.path.realpath(store.path):
         raise UsageError(f"{dest} is the store itself, which stays as it is: choose another path")
     refuse_in_store(Path(dest).parent, "dest")
-    graph = Graph({}, {e: store.csc(e) for e in (chosen, *reverses)}, is_homogeneous=False)
-    graph.check_lists()
-    for e in graph.adjacency:
-        _field(store, e, by)
-    key = rng.derive_key(seed, 0, rng.HOLD_OUT)
     with StoreWriter(dest, overwrite=overwrite) as writer:
-        changed = {spec.file for e in graph.adjacency for spec in store.manifest.edges[e].arrays()}
+        changed = {spec.file for e in types for spec in store.manifest.edges[e].arrays()}
         for spec in store.manifest.arrays():
             if spec.file not in changed:
                 writer.adopt(store, spec)
-        _check_room(store, writer, list(graph.adjacency))
-        if by is None:
-            of_chance = _ByChance(key, np.cumsum([shares[part] for part in PARTS]), both_ways=chosen[0] == chosen[2])
-            choosers: dict[EdgeType, Chooser] = {e: replace(of_chance, is_reversed=e != chosen) for e in graph.adjacency}
-        else:
-            with stage(progress, f"order of {by}", 4 * store.num_edges[chosen], "edges"):
-                firsts = _firsts(store, chosen, by, shares, progress)
-            choosers = dict.fromkeys(graph.adjacency, lambda block: _by_value(block.columns[by], firsts))
-        if given:
-            unwanted = np.concatenate(list(given.values()), axis=1)
-            both_ways = chosen[0] == chosen[2]
-            choosers = {e: _Without(choose, unwanted, store.num_nodes[e[0]], both_ways, e != chosen) for e, choose in choosers.items()}
+        _check_room(store, writer, types)
+        choosers = _choosers(store, types, shares, given, by, seed, progress)
         edges = dict(store.manifest.edges)
         for e, choose in choosers.items():
-            name = f"{e[0]}-{e[1]}->{e[2]}"
-            with stage(progress, f"edges {name}", store.num_edges[e], "edges"):
-                edges[e] = _sift(store, writer, e, choose, [part for part in PARTS if shares[part]] if e == chosen else [], progress)
+            with stage(progress, f"edges {e[0]}-{e[1]}->{e[2]}", store.num_edges[e], "edges"):
+                edges[e] = _sift(store, writer, e, choose, [part for part in PARTS if shares[part] and e == chosen], progress)
         links = edges[chosen].links | {part: _write_links(writer, chosen, part, ends) for part, ends in given.items()}
         edges[chosen] = replace(edges[chosen], links={part: links[part] for part in PARTS if part in links})
         counts = {part: columns[ENDS[0]].shape[0] for part, columns in edges[chosen].links.items()}
         _check_counts(store, chosen, counts, edges[chosen].num_edges, by)
         check_bytes(store)
-        how = {"edge_type": list(chosen), "val": shares["val"], "test": shares["test"], "given": list(given), "by": by, "seed": seed}
-        how["reverse"] = [list(e) for e in reverses]
-        provenance = store.manifest.provenance | {"held_out": how | {"store": store.path.name, "digest": store.digest}}
+        how = {**shares, "given": list(given), "by": by, "seed": seed, "reverse": [list(e) for e in reverses]}
+        before, of = store.manifest.provenance, how | {"store": store.path.name, "digest": store.digest}
+        provenance = before | {HELD_OUT: before.get(HELD_OUT, {}) | {"/".join(chosen): of}}
         nodes = {t: replace(entry, packed=None) for t, entry in store.manifest.nodes.items()}
         writer.commit(replace(store.manifest, nodes=nodes, edges=edges, provenance=provenance))
     left_out = {"-".join(e): store.num_edges[e] - edges[e].num_edges for e in reverses}
-    return {"store": str(writer.destination), **how, "num_edges": edges[chosen].num_edges, "num_links": counts, "num_reverses": left_out}
+    made = {"num_edges": edges[chosen].num_edges, "num_links": counts, "num_reverses": left_out}
+    return {"store": str(writer.destination), "edge_type": list(chosen), **how, **made}
+
+
+def reverses_left_out(store: Store, edge_type: EdgeType) -> list[EdgeType]:
+    """The edge types of which the reverses of links were left out, too, but for the type itself."""
+    known = store.manifest.provenance.get(HELD_OUT, {}).get("/".join(edge_type), {})
+    return [(source, name, target) for source, name, target in known.get("reverse", [])]
 
 
 def _edge_type(store: Store, given: Sequence[str] | None) -> EdgeType:
@@ -138,8 +133,6 @@ def _edge_type(store: Store, given: Sequence[str] | None) -> EdgeType:
     found: Any = store.edge_types[0] if given is None else tuple(given)
     if found not in store.num_edges:
         raise MissingFieldError(f"{store.path} has no edges {'/'.join(map(str, found))}; it has {types}")
-    if store.manifest.edges[found].links:
-        raise UsageError(f"{store.path} has links held out of {'/'.join(found)} already: take the store that it was made from")
     return found
 
 
@@ -190,15 +183,23 @@ def _reverses(store: Store, edge_type: EdgeType, reverse: str | Sequence[str]) -
     return [e for e in found if e != edge_type]
 
 
-def _field(store: Store, edge_type: EdgeType, by: str | None) -> None:
-    """Raise where edges have no field that they could be ordered by."""
-    if by is None:
-        return
-    spec, edges = store.edge_fields(edge_type).get(by), f"{store.path}: edges {'/'.join(edge_type)}"
-    if spec is None:
-        raise MissingFieldError(f"{edges} have no field {by!r}; they have {', '.join(map(repr, store.edge_fields(edge_type))) or 'none'}")
-    if spec.dtype == "bfloat16" or spec.storage_dtype.kind not in "iu" or spec.shape[1:] not in ((), (1,)):
-        raise InputError(f"{edges}: {argument('by', by)} takes a field of a whole number per edge, got {spec.dtype} {list(spec.shape)}")
+def _check_store(store: Store, types: Sequence[EdgeType], by: str | None) -> None:
+    """Raise where edges of these types cannot be held out of a store."""
+    for t, entry in store.manifest.nodes.items():
+        if any("aggregated" in spec.properties for spec in entry.fields.values()):
+            raise UsageError(f"features of '{t}' in {store.path} are aggregated over all edges, and would tell of some: hold out first")
+    Graph({}, {e: store.csc(e) for e in types}, is_homogeneous=False).check_lists()
+    for e in types:
+        edges, fields = f"{store.path}: edges {'/'.join(e)}", store.edge_fields(e)
+        if store.link_parts(e):
+            raise UsageError(f"{store.path} has links held out of {'/'.join(e)} already: take the store that it was made from")
+        if by is None:
+            continue
+        spec = fields.get(by)
+        if spec is None:
+            raise MissingFieldError(f"{edges} have no field {by!r}; they have {', '.join(map(repr, fields)) or 'none'}")
+        if spec.dtype == "bfloat16" or spec.storage_dtype.kind not in "iu" or spec.shape[1:] not in ((), (1,)):
+            raise InputError(f"{edges}: {argument('by', by)} takes a field of a whole number per edge, got {spec.dtype} {list(spec.shape)}")
 
 
 def _check_room(store: Store, writer: StoreWriter, edge_types: Sequence[EdgeType]) -> None:
@@ -220,6 +221,31 @@ def _check_counts(store: Store, edge_type: EdgeType, counts: dict[str, int], num
             f"{store.path}: {empty[0]} would have none of the {store.num_edges[edge_type]} edges {'/'.join(edge_type)}, since {why}: "
             f"choose other shares, {argument('val')} and {argument('test')}"
         )
+
+
+def _choosers(
+    store: Store,
+    types: Sequence[EdgeType],
+    shares: dict[str, float],
+    given: dict[str, np.ndarray],
+    by: str | None,
+    seed: int,
+    progress: Progress,
+) -> dict[EdgeType, Chooser]:
+    """What chooses the edges of the type that some are held out of, the first one, and of its reverses."""
+    chosen, *_ = types
+    both_ways = chosen[0] == chosen[2]
+    if by is None:
+        key, bounds = rng.derive_key(seed, 0, rng.HOLD_OUT), np.cumsum([shares[part] for part in PARTS])
+        choosers: dict[EdgeType, Chooser] = {e: _ByChance(key, bounds, both_ways, is_reversed=e != chosen) for e in types}
+    else:
+        with stage(progress, f"order of {by}", 4 * store.num_edges[chosen], "edges"):
+            firsts = _firsts(store, chosen, by, shares, progress)
+        choosers = dict.fromkeys(types, lambda block: _by_value(block.columns[by], firsts))
+    if not given:
+        return choosers
+    links = np.concatenate(list(given.values()), axis=1)
+    return {e: _Without(choose, links, store.num_nodes[e[0]], both_ways, e != chosen) for e, choose in choosers.items()}
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from penstock.records import EdgeType, Graph, NodeType
 from penstock.sample.negatives import Negatives, adjacency_of, make_adjacency, make_candidates
 from penstock.store import Store
 from penstock.store.format import ENDS
+from penstock.store.held_out import reverses_left_out
 from penstock.train.config import TrainConfig
 from penstock.train.task import Task
 
@@ -154,14 +155,12 @@ def _rows_of(known: tuple[np.ndarray, np.ndarray], nodes: np.ndarray) -> Tensor:
 
 def links_of(store: Store, config: TrainConfig, edge_type: EdgeType) -> HeldOutLinks:
     """The links of an edge type of a store; where none were held out of it, only their type is known, as it is enough to apply a model."""
-    said = store.manifest.provenance.get("held_out") or {}
-    reverses = [tuple(e) for e in said.get("reverse", [])] if said.get("edge_type") == list(edge_type) else []
-    nothing = np.empty(0, np.int64)
-    parts = store.link_parts(edge_type)
+    nothing, parts = np.empty(0, np.int64), store.link_parts(edge_type)
     ends: dict[str, Any] = {
         part: tuple(store.link_field(end, part, edge_type) for end in ENDS) if part in parts else (nothing, nothing) for part in PARTS
     }
-    return HeldOutLinks(edge_type, reverses, store.num_edges[edge_type], ends, config.num_negatives, config.eval_negatives, config.seed)
+    how = config.num_negatives, config.eval_negatives, config.seed
+    return HeldOutLinks(edge_type, reverses_left_out(store, edge_type), store.num_edges[edge_type], ends, *how)
 
 
 def edge_type_named(store: Store, target: str, *, is_to_be_learnt: bool) -> EdgeType:

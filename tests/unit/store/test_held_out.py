@@ -208,3 +208,18 @@ def test_links_that_are_given(kind, tmp_path):
     assert check(store.path, deep=True).is_ok
     penstock.hold_out(whole, tmp_path / "both", edge_type=edge_type, val=given[:, :9], test=given[:, 9:])
     assert penstock.open(tmp_path / "both").links("val").shape == (2, 9)
+
+
+def test_links_of_two_types(tmp_path):
+    """One after the other; the first ones, and what goes with them, stay known. Reverses of links have no links of their own."""
+    whole = penstock.ingest(typed_data(), tmp_path / "whole")
+    penstock.hold_out(whole, tmp_path / "one", edge_type=LIKES)
+    one = penstock.open(tmp_path / "one")
+    penstock.hold_out(one, tmp_path / "two", edge_type=BUYS, reverse="none")
+    two = penstock.open(tmp_path / "two")
+    assert np.array_equal(two.links("val", LIKES), one.links("val"))
+    assert held_out.reverses_left_out(two, LIKES) == [REV]
+    assert held_out.reverses_left_out(two, BUYS) == []
+    assert pairs(two.links("test", BUYS)) <= pairs(whole.edge_index(BUYS))
+    with pytest.raises(penstock.errors.UsageError, match="has links held out of user/likes/item already"):
+        penstock.hold_out(one, tmp_path / "three", edge_type=REV)

@@ -6,6 +6,7 @@ import torch
 from torch_geometric.data import Data
 
 from penstock.store import hold_out, ingest
+from penstock.train import aggregate
 from tests.refusals import said
 from tests.train.stores import make_typed_store
 
@@ -75,6 +76,11 @@ def test_destinations(tmp_path, store, capfd):
     assert "in the store" in said(capfd, "hold-out", store, store / "nodes" / "inner")
     assert "does not exist" in said(capfd, "hold-out", store, tmp_path / "none" / "further")
     assert "already: take the store that it was made from" in said(capfd, "hold-out", new, tmp_path / "again")
+
+
+def test_features_that_tell(tmp_path, store, capfd):
+    aggregate(store, tmp_path / "mean")
+    assert "hold out first" in said(capfd, "hold-out", tmp_path / "mean", tmp_path / "new")
 
 
 def test_a_disk_without_room(tmp_path, store, capfd, monkeypatch):
