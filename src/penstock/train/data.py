@@ -70,7 +70,7 @@ class TrainingData:
 
     @property
     def counts(self) -> dict[str, int]:
-        """ "train", "val", "test" -> number of nodes or links."""
+        """Part ("train", "val", "test") -> number of nodes or links."""
         return {part: int(ids.size) for part, ids in self.parts.items()} if self.links is None else self.links.counts
 
     @property

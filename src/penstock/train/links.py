@@ -62,7 +62,7 @@ class HeldOutLinks:
 
     @property
     def counts(self) -> dict[str, int]:
-        """ "train", "val", "test" -> number of links."""
+        """Part ("train", "val", "test") -> number of links."""
         return {"train": self.num_edges, **{part: sources.size for part, (sources, _) in self.ends.items()}}
 
     @property
