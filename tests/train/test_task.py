@@ -14,6 +14,7 @@ from penstock.train.task import (
     OF_NUMBERS,
     Classes,
     Labels,
+    Links,
     Numbers,
     area_under_roc,
     as_labels,
@@ -151,9 +152,12 @@ def test_equal_numbers_have_no_r2():
     assert np.isnan(task.score(np.zeros((2, 1), np.float32), np.ones(2)))
 
 
-@pytest.mark.parametrize("task", [Classes(3, "accuracy"), Labels(2, "micro-f1"), Numbers(2, "mae", (1.0, 2.0), (3.0, 4.0))])
+TASKS = [Classes(3, "accuracy"), Labels(2, "micro-f1"), Numbers(2, "mae", (1.0, 2.0), (3.0, 4.0)), Links(8, "mrr")]
+
+
+@pytest.mark.parametrize("task", TASKS)
 def test_tasks_are_kept_as_plain_values(task):
     assert task_of(task.as_dict()) == task
-    assert set(KINDS.values()) == {Classes, Labels, Numbers}
+    assert set(KINDS.values()) == {type(each) for each in TASKS}
     old = {"num_outputs": 3, "is_multi_label": False, "metric": "accuracy"}
     assert (task_of(old), task_of(old | {"is_multi_label": True})) == (Classes(3, "accuracy"), Labels(3, "accuracy"))

@@ -53,7 +53,8 @@ def _the_model(
     target: Annotated[
         str | None,
         typer.Option(
-            help="Node type whose labels are learnt; or edge type, user,likes,item, whose held-out links are. (default: the only such one)"
+            help="Node type whose labels are learnt; or edge type, user,likes,item, whose held-out links are. (default: links, or the one "
+            "with labels)"
         ),
     ] = None,
     num_neighbors: Annotated[

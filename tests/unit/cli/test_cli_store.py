@@ -174,7 +174,7 @@ def test_no_arguments_print_the_help_alone(capfd):
     ("command", "defaults"),
     [
         ("ingest", ["half of the free memory", "if edges have fields", "detected"]),
-        ("train", ["the one with labels", "one per fanout", "the only one"]),
+        ("train", ["links, or the one with labels", "one per fanout", "the only one"]),
         ("generate rmat", ["permute"]),
     ],
 )
