@@ -10,6 +10,7 @@ from penstock.errors import UsageError
 from penstock.report.live import introduction, summary_of, what_is_there
 from penstock.report.page import render
 from penstock.train import TrainConfig, infer_run, train
+from penstock.train import links as links_module
 from penstock.train.data import read_training_data
 from penstock.train.learner import Learner
 from penstock.train.links import products
@@ -127,6 +128,23 @@ def test_negatives_of_evaluations(store, typed):
             assert np.array_equal(found, of.links(part))
         needed = links.nodes(of.graph())
         assert set(needed) == set(links.node_types)
+
+
+def test_negatives_of_large_graphs_are_among_few_nodes(store, monkeypatch):
+    """So that an evaluation needs no more than these, and the ends of links; still none of them is a link."""
+    monkeypatch.setattr(links_module, "POOL", 20)
+    config = TrainConfig(store=str(store.path), **QUICK | {"eval_negatives": 7})
+    links = read_training_data(store, config).links
+    ends = np.concatenate([store.links("val"), store.links("test")], axis=1)
+    known = {tuple(pair) for pair in np.concatenate([store.edge_index(), ends], axis=1).T.tolist()}
+    drawn = set()
+    for part in ("val", "test"):
+        for sources, candidates in links._blocks(store.graph(), part):
+            pairs = {(source, each) for source, row in zip(sources.tolist(), candidates[:, 1:].tolist(), strict=True) for each in row}
+            assert not pairs & known
+            drawn |= set(candidates[:, 1:].reshape(-1).tolist())
+    assert 10 < len(drawn) <= 20
+    assert set(links.nodes(store.graph())["node"].tolist()) == drawn | set(ends.reshape(-1).tolist())
 
 
 def test_no_batch_shows_its_links(store, typed):

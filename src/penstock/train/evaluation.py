@@ -135,7 +135,7 @@ def _lack_of_room(config: TrainConfig, learner: Learner) -> str:
     data, num_kept = learner.data, len(steps_of(learner.model, learner.data.graph)) - 1
     num_nodes = sum(data.graph.num_nodes.values())
     grows = 1 + sum(csc.num_edges for csc in data.graph.adjacency.values()) / max(1, num_nodes)
-    wanted = data.counts["val"] + data.counts["test"] if data.links is None else num_nodes
+    wanted = data.counts["val"] + data.counts["test"] if data.links is None else min(num_nodes, data.links.most_nodes)
     rows = [min(num_nodes, int(wanted * grows**hops)) for hops in range(1, num_kept + 1)]
     left = max(0, free_bytes() - learner.num_bytes_to_come)
     num_bytes = 4 * config.hidden * sum(rows[-2:])  # one layer is read while the next one is written

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
+from penstock import rng
 from penstock.errors import UsageError, argument
 from penstock.feed import LinkNeighborLoader
 from penstock.feed.inputs import ArrayInput
 from penstock.records import EdgeType, Graph, NodeType
-from penstock.sample.negatives import Negatives, adjacency_of, make_adjacency, make_candidates
+from penstock.sample.negatives import Candidates, Negatives, adjacency_of, make_adjacency, make_candidates
 from penstock.store import Store
 from penstock.store.format import ENDS
 from penstock.store.held_out import reverses_left_out
@@ -29,6 +30,9 @@ from penstock.train.config import TrainConfig
 from penstock.train.task import Task
 
 PARTS = ("val", "test")
+
+POOL = 1 << 14
+"""Random nodes, about, that the negatives of evaluations are among, so that these need the rows of few nodes besides the ends of links."""
 
 _BLOCK = 1 << 16
 """Pairs that are scored together."""
@@ -95,6 +99,11 @@ class HeldOutLinks:
         ends = rows[source].index_select(0, of_source.src_index)  # adds up gradients in one order, as `rows[index]` does not
         return products(ends, rows[target].index_select(0, candidates.view(-1)).view(*candidates.shape, -1))
 
+    @property
+    def most_nodes(self) -> int:
+        """Nodes, at most, whose rows an evaluation needs."""
+        return 2 * (self.counts["val"] + self.counts["test"]) + POOL
+
     def nodes(self, graph: Graph) -> dict[NodeType, np.ndarray]:
         """Node type -> int64[n], the nodes whose rows an evaluation needs, ascending."""
         is_needed = {t: np.zeros(graph.num_nodes[t], np.bool_) for t in self.node_types}
@@ -134,10 +143,19 @@ class HeldOutLinks:
         return Negatives(
             self.eval_negatives,
             None,
-            make_candidates(target, num_targets, None, None),
+            self._candidates(target, num_targets),
             make_adjacency(csc.indptr, csc.indices),
             adjacency_of(sources, targets, num_sources, num_targets),
         )
+
+    def _candidates(self, node_type: NodeType, num_nodes: int) -> Candidates:
+        """Nodes that can be negatives in evaluations: all of few, some of many."""
+        every = make_candidates(node_type, num_nodes, None, None)
+        if num_nodes <= POOL:
+            return every
+        high, low, *_ = rng.random_words(rng.derive_key(self.seed, 0, rng.HOLD_OUT), 0, POOL, stream=1).T
+        pool = np.unique(rng.below_wide(high, low, np.uint64(num_nodes)).astype(np.int64))
+        return replace(every, num_nodes=pool.size, order=pool)
 
 
 def products(ends: Tensor, others: Tensor) -> Tensor:
