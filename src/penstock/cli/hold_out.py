@@ -18,7 +18,7 @@ def hold_out(
         str | None, typer.Option(metavar="TYPE", help="The edges to predict, e.g. user,likes,item. (default: the only type)")
     ] = None,
     val: Annotated[
-        str, typer.Option(metavar="SHARE|FILE", help="Share of them for val, 0 for none; or a .npy file of links, node numbers [n, 2].")
+        str, typer.Option(metavar="SHARE|FILE", help="Share of them for val, 0 for none; or a .npy file of links, n x 2 node numbers.")
     ] = "0.05",
     test: Annotated[str, typer.Option(metavar="SHARE|FILE", help="The same for test.")] = "0.1",
     by: Annotated[
@@ -47,13 +47,12 @@ def _share_or_links(part: str, text: str) -> Any:
         return float(text)
     except ValueError:
         pass
-    import numpy as np
-
+    from penstock.sources.array_file import open_npy
     from penstock.store.results import begins_as_npy
 
     if not Path(text).is_file() or not begins_as_npy(Path(text)):
         raise UsageError(f"{argument(part)} takes a share, for instance 0.05, or a .npy file of links; got {text!r}")
-    return np.load(text, mmap_mode="r")
+    return open_npy(Path(text)).load()
 
 
 def as_text(made: dict[str, Any]) -> str:

@@ -107,7 +107,7 @@ def hold_out(
         links = edges[chosen].links | {part: _write_links(writer, chosen, part, ends) for part, ends in given.items()}
         edges[chosen] = replace(edges[chosen], links={part: links[part] for part in PARTS if part in links})
         counts = {part: columns[ENDS[0]].shape[0] for part, columns in edges[chosen].links.items()}
-        _check_counts(store, chosen, counts, edges[chosen].num_edges, by)
+        _check_counts(store, chosen, counts, edges[chosen].num_edges, by, are_given=bool(given))
         check_bytes(store)
         how = {**shares, "given": list(given), "by": by, "seed": seed, "reverse": [list(e) for e in reverses]}
         before, of = store.manifest.provenance, how | {"store": store.path.name, "digest": store.digest}
@@ -127,12 +127,12 @@ def reverses_left_out(store: Store, edge_type: EdgeType) -> list[EdgeType]:
 
 def _edge_type(store: Store, given: Sequence[str] | None) -> EdgeType:
     """The type whose edges are held out."""
-    types = ", ".join("/".join(e) for e in store.edge_types) or "none"
+    types = " or ".join(",".join(e) for e in store.edge_types) or "none"
     if given is None and len(store.edge_types) != 1:
         raise UsageError(f"{store.path} has several edge types, choose one by {argument('edge_type')}: {types}")
     found: Any = store.edge_types[0] if given is None else tuple(given)
     if found not in store.num_edges:
-        raise MissingFieldError(f"{store.path} has no edges {'/'.join(map(str, found))}; it has {types}")
+        raise MissingFieldError(f"{store.path} has no edges {','.join(map(str, found))}; it has {types}")
     return found
 
 
@@ -172,13 +172,13 @@ def _reverses(store: Store, edge_type: EdgeType, reverse: str | Sequence[str]) -
         named: Any = tuple(reverse.split(",") if isinstance(reverse, str) else reverse)
         if named not in store.num_edges or (named[0], named[2]) != (edge_type[2], edge_type[0]):
             what = f"is no type of edges from '{edge_type[2]}' to '{edge_type[0]}' in {store.path}"
-            raise UsageError(f"{argument('reverse')}: {'/'.join(map(str, named))} {what}")
+            raise UsageError(f"{argument('reverse')}: {','.join(map(str, named))} {what}")
         return [named] if named != edge_type else []
     found, others = reverses_of(edge_type, store.num_edges)
     if others and not found:
         raise UsageError(
-            f"{store.path}: any of {', '.join('/'.join(e) for e in others)} may hold the reverses of {'/'.join(edge_type)}, and tell what "
-            f"is held out: say which by {argument('reverse')}, or {argument('reverse', 'none')}"
+            f"{store.path}: any of {' or '.join(','.join(e) for e in others)} may hold the reverses of {','.join(edge_type)}, and tell "
+            f"what is held out: say which by {argument('reverse')}, or {argument('reverse', 'none')}"
         )
     return [e for e in found if e != edge_type]
 
@@ -212,11 +212,12 @@ def _check_room(store: Store, writer: StoreWriter, edge_types: Sequence[EdgeType
         )
 
 
-def _check_counts(store: Store, edge_type: EdgeType, counts: dict[str, int], num_left: int, by: str | None) -> None:
-    """Raise where a part that was asked for, or the graph, has no edges."""
+def _check_counts(store: Store, edge_type: EdgeType, counts: dict[str, int], num_left: int, by: str | None, *, are_given: bool) -> None:
+    """Raise where a part that was asked for, or the graph, has no edges. `are_given`: of `_check_shares`."""
     empty = [part for part, count in counts.items() if not count] + ["the graph"] * (not num_left)
     if empty:
         why = "pairs are drawn by chance" if by is None else f"edges of equal {by!r} stay together"
+        why = "edges like given links are left out" if are_given else why
         raise InputError(
             f"{store.path}: {empty[0]} would have none of the {store.num_edges[edge_type]} edges {'/'.join(edge_type)}, since {why}: "
             f"choose other shares, {argument('val')} and {argument('test')}"
