@@ -358,13 +358,16 @@ def _blocks(store: Store, edge_type: EdgeType) -> Iterator[_Block]:
     entry, indptr = store.manifest.edges[edge_type], store.map(store.manifest.edges[edge_type].indptr)
     specs = _columns(entry)
     num_rows = max(1, _BLOCK_BYTES // (24 + sum(spec.row_bytes for spec in specs.values())))
-    for first in range(0, entry.num_edges, num_rows):
-        count = min(num_rows, entry.num_edges - first)
-        begin, end = np.searchsorted(indptr, [first, first + count - 1], side="right") - 1
+    first = 0
+    while first < entry.num_edges:
+        begin, end = np.searchsorted(indptr, [first, min(first + num_rows, entry.num_edges) - 1], side="right") - 1
+        end = min(end, begin + num_rows)  # of lists too, most of which may be empty
+        count = min(num_rows, int(indptr[end + 1]) - first)
         ends = np.clip(indptr[begin : end + 2], first, first + count)
         targets = np.repeat(np.arange(begin, end + 1), np.diff(ends))
         columns = {name: store.array_file(spec).read(first, count) for name, spec in specs.items()}
         yield _Block(first, columns[INDICES].astype(np.int64), targets, columns)
+        first += count
 
 
 def _columns(entry: EdgeEntry) -> dict[str, ArraySpec]:
@@ -385,7 +388,8 @@ def _sift(store: Store, writer: StoreWriter, edge_type: EdgeType, choose: Choose
         stays = chosen == IN_GRAPH
         up_to = np.append(num_kept, num_kept + np.cumsum(stays))  # edges that stay before each edge of the block
         behind = last + int(np.searchsorted(indptr[last:], block.first + stays.size, side="left"))
-        ends.append(up_to[indptr[last:behind] - block.first])
+        for at in range(last, behind, _BLOCK_BYTES // 32):
+            ends.append(up_to[indptr[at : min(at + _BLOCK_BYTES // 32, behind)] - block.first])
         num_kept, last = int(up_to[-1]), behind
         for name, rows in block.columns.items():
             kept[name].append(rows[stays])

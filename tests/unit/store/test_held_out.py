@@ -1,5 +1,7 @@
 """Edges held out of a graph: what stays and what is held out are the graph, and nothing in the graph tells of what is held out."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -154,6 +156,24 @@ def test_the_largest_values(tmp_path, dtype):
     for part, expected in ((None, when < first), ("val", (when >= first) & (when < last)), ("test", when >= last)):
         found = store.edge_field("when") if part is None else store.link_field("when", part)
         assert np.array_equal(np.sort(found), np.sort(when[expected]))
+
+
+def test_many_nodes_and_few_edges(tmp_path):
+    """Memory does not grow with the lists, most of which are empty."""
+    num_nodes, random = 200_000, torch.Generator().manual_seed(5)
+    edges = torch.randint(0, num_nodes, (2, 300), generator=random)
+    edges[1, ::3] %= 9
+    whole = penstock.ingest(Data(edge_index=edges, num_nodes=num_nodes), tmp_path / "whole")
+    tracemalloc.start()
+    try:
+        penstock.hold_out(whole, tmp_path / "store")
+        assert tracemalloc.get_traced_memory()[1] < num_nodes * 8 / 2
+    finally:
+        tracemalloc.stop()
+    store = penstock.open(tmp_path / "store")
+    divided = np.concatenate([store.edge_index(), store.links("val"), store.links("test")], axis=1)
+    assert sorted(divided.T.tolist()) == sorted(whole.edge_index().T.tolist())
+    assert check(store.path, deep=True).is_ok
 
 
 def test_parts_that_would_be_empty(tmp_path):
