@@ -61,6 +61,7 @@ def as_text(made: dict[str, Any]) -> str:
     drawn = f"the largest {made['by']}" if made["by"] else f"by chance, seed {made['seed']}"
     counts = [f"{count:,} for {part} ({'given' if part in made['given'] else drawn})" for part, count in made["num_links"].items()]
     lines = [f"{made['store']}: {made['num_edges']:,} edges {source}-{name}->{target} in the graph, {' and '.join(counts)} held out"]
+    lines += [f"and {made['num_like_given']:,} like given links left out"] * bool(made["given"])
     lines += [f"and {count:,} of the reverses {each} left out" for each, count in made["num_reverses"].items()]
     lines.append(f"their batches: penstock.LinkNeighborLoader(store, [10, 5], {next(iter(made['num_links']))!r}); all others are 'train'")
     return "\n".join(lines)

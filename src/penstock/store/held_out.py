@@ -115,7 +115,9 @@ def hold_out(
         nodes = {t: replace(entry, packed=None) for t, entry in store.manifest.nodes.items()}
         writer.commit(replace(store.manifest, nodes=nodes, edges=edges, provenance=provenance))
     left_out = {"-".join(e): store.num_edges[e] - edges[e].num_edges for e in reverses}
+    num_known = edges[chosen].num_edges + sum(count for part, count in counts.items() if part not in given)
     made = {"num_edges": edges[chosen].num_edges, "num_links": counts, "num_reverses": left_out}
+    made["num_like_given"] = store.num_edges[chosen] - num_known
     return {"store": str(writer.destination), "edge_type": list(chosen), **how, **made}
 
 

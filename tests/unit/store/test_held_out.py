@@ -10,6 +10,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.transforms import RandomLinkSplit
 
 import penstock
+from penstock.cli.hold_out import as_text
 from penstock.errors import InputError
 from penstock.records import EDGE
 from penstock.store import check, held_out
@@ -221,6 +222,8 @@ def test_links_that_are_given(kind, tmp_path):
     left = np.array([pair not in both_ways for pair in map(tuple, whole.edge_index(edge_type).T.tolist())])
     kept = np.concatenate([store.csc(edge_type).edge_ids, store.link_field("edge_id", "val")])
     assert np.array_equal(np.sort(kept), np.sort(whole.csc(edge_type).edge_ids[left]))
+    assert made["num_like_given"] == np.count_nonzero(~left)
+    assert f"and {np.count_nonzero(~left)} like given links left out" in as_text(made)
     if kind == "typed":
         assert not pairs(store.edge_index(REV)) & {(v, u) for u, v in both_ways}
         assert store.num_edges[REV] == store.num_edges[LIKES]
