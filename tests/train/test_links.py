@@ -212,6 +212,8 @@ def test_metrics():
     scores = np.array([[3.0, 1, 2], [1, 3, 2], [2, 2, 1], [0, 0, 0]], np.float32)
     ranks = [1, 3, 1.5, 2]
     assert Links(8, "mrr").digest(scores).tolist() == ranks
+    undefined = np.array([[np.nan, 1, 2], [1, np.nan, 0], [np.nan] * 3], np.float32)
+    assert Links(8, "mrr").digest(undefined).tolist() == [3, 2, 3], "weights that are lost win nothing"
     zeros = np.zeros(4, np.int64)
     for metric, expected in (("mrr", np.mean([1 / rank for rank in ranks])), ("hits@10", 1.0)):
         task = Links(8, metric)

@@ -18,7 +18,7 @@ def hold_out(
         str | None, typer.Option(metavar="TYPE", help="The edges to predict, e.g. user,likes,item. (default: the only type)")
     ] = None,
     val: Annotated[
-        str, typer.Option(metavar="SHARE|FILE", help="Share of them for val, 0 for none; or a .npy file of links, node numbers [n, 2].")
+        str, typer.Option(metavar="SHARE|FILE", help="Share of them for val, 0 for none; or a .npy file of links, n x 2 node numbers.")
     ] = "0.05",
     test: Annotated[str, typer.Option(metavar="SHARE|FILE", help="The same for test.")] = "0.1",
     by: Annotated[
@@ -47,13 +47,12 @@ def _share_or_links(part: str, text: str) -> Any:
         return float(text)
     except ValueError:
         pass
-    import numpy as np
-
+    from penstock.sources.array_file import open_npy
     from penstock.store.results import begins_as_npy
 
     if not Path(text).is_file() or not begins_as_npy(Path(text)):
         raise UsageError(f"{argument(part)} takes a share, for instance 0.05, or a .npy file of links; got {text!r}")
-    return np.load(text, mmap_mode="r")
+    return open_npy(Path(text)).load()
 
 
 def as_text(made: dict[str, Any]) -> str:
@@ -62,6 +61,7 @@ def as_text(made: dict[str, Any]) -> str:
     drawn = f"the largest {made['by']}" if made["by"] else f"by chance, seed {made['seed']}"
     counts = [f"{count:,} for {part} ({'given' if part in made['given'] else drawn})" for part, count in made["num_links"].items()]
     lines = [f"{made['store']}: {made['num_edges']:,} edges {source}-{name}->{target} in the graph, {' and '.join(counts)} held out"]
+    lines += [f"and {made['num_like_given']:,} like given links left out"] * bool(made["given"])
     lines += [f"and {count:,} of the reverses {each} left out" for each, count in made["num_reverses"].items()]
     lines.append(f"their batches: penstock.LinkNeighborLoader(store, [10, 5], {next(iter(made['num_links']))!r}); all others are 'train'")
     return "\n".join(lines)

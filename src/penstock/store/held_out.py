@@ -107,7 +107,7 @@ def hold_out(
         links = edges[chosen].links | {part: _write_links(writer, chosen, part, ends) for part, ends in given.items()}
         edges[chosen] = replace(edges[chosen], links={part: links[part] for part in PARTS if part in links})
         counts = {part: columns[ENDS[0]].shape[0] for part, columns in edges[chosen].links.items()}
-        _check_counts(store, chosen, counts, edges[chosen].num_edges, by)
+        _check_counts(store, chosen, counts, edges[chosen].num_edges, by, are_given=bool(given))
         check_bytes(store)
         how = {**shares, "given": list(given), "by": by, "seed": seed, "reverse": [list(e) for e in reverses]}
         before, of = store.manifest.provenance, how | {"store": store.path.name, "digest": store.digest}
@@ -115,7 +115,9 @@ def hold_out(
         nodes = {t: replace(entry, packed=None) for t, entry in store.manifest.nodes.items()}
         writer.commit(replace(store.manifest, nodes=nodes, edges=edges, provenance=provenance))
     left_out = {"-".join(e): store.num_edges[e] - edges[e].num_edges for e in reverses}
+    num_known = edges[chosen].num_edges + sum(count for part, count in counts.items() if part not in given)
     made = {"num_edges": edges[chosen].num_edges, "num_links": counts, "num_reverses": left_out}
+    made["num_like_given"] = store.num_edges[chosen] - num_known
     return {"store": str(writer.destination), "edge_type": list(chosen), **how, **made}
 
 
@@ -127,12 +129,12 @@ def reverses_left_out(store: Store, edge_type: EdgeType) -> list[EdgeType]:
 
 def _edge_type(store: Store, given: Sequence[str] | None) -> EdgeType:
     """The type whose edges are held out."""
-    types = ", ".join("/".join(e) for e in store.edge_types) or "none"
+    types = " or ".join(",".join(e) for e in store.edge_types) or "none"
     if given is None and len(store.edge_types) != 1:
         raise UsageError(f"{store.path} has several edge types, choose one by {argument('edge_type')}: {types}")
     found: Any = store.edge_types[0] if given is None else tuple(given)
     if found not in store.num_edges:
-        raise MissingFieldError(f"{store.path} has no edges {'/'.join(map(str, found))}; it has {types}")
+        raise MissingFieldError(f"{store.path} has no edges {','.join(map(str, found))}; it has {types}")
     return found
 
 
@@ -172,13 +174,13 @@ def _reverses(store: Store, edge_type: EdgeType, reverse: str | Sequence[str]) -
         named: Any = tuple(reverse.split(",") if isinstance(reverse, str) else reverse)
         if named not in store.num_edges or (named[0], named[2]) != (edge_type[2], edge_type[0]):
             what = f"is no type of edges from '{edge_type[2]}' to '{edge_type[0]}' in {store.path}"
-            raise UsageError(f"{argument('reverse')}: {'/'.join(map(str, named))} {what}")
+            raise UsageError(f"{argument('reverse')}: {','.join(map(str, named))} {what}")
         return [named] if named != edge_type else []
     found, others = reverses_of(edge_type, store.num_edges)
     if others and not found:
         raise UsageError(
-            f"{store.path}: any of {', '.join('/'.join(e) for e in others)} may hold the reverses of {'/'.join(edge_type)}, and tell what "
-            f"is held out: say which by {argument('reverse')}, or {argument('reverse', 'none')}"
+            f"{store.path}: any of {' or '.join(','.join(e) for e in others)} may hold the reverses of {','.join(edge_type)}, and tell "
+            f"what is held out: say which by {argument('reverse')}, or {argument('reverse', 'none')}"
         )
     return [e for e in found if e != edge_type]
 
@@ -212,11 +214,12 @@ def _check_room(store: Store, writer: StoreWriter, edge_types: Sequence[EdgeType
         )
 
 
-def _check_counts(store: Store, edge_type: EdgeType, counts: dict[str, int], num_left: int, by: str | None) -> None:
-    """Raise where a part that was asked for, or the graph, has no edges."""
+def _check_counts(store: Store, edge_type: EdgeType, counts: dict[str, int], num_left: int, by: str | None, *, are_given: bool) -> None:
+    """Raise where a part that was asked for, or the graph, has no edges. `are_given`: of `_check_shares`."""
     empty = [part for part, count in counts.items() if not count] + ["the graph"] * (not num_left)
     if empty:
         why = "pairs are drawn by chance" if by is None else f"edges of equal {by!r} stay together"
+        why = "edges like given links are left out" if are_given else why
         raise InputError(
             f"{store.path}: {empty[0]} would have none of the {store.num_edges[edge_type]} edges {'/'.join(edge_type)}, since {why}: "
             f"choose other shares, {argument('val')} and {argument('test')}"
@@ -357,13 +360,16 @@ def _blocks(store: Store, edge_type: EdgeType) -> Iterator[_Block]:
     entry, indptr = store.manifest.edges[edge_type], store.map(store.manifest.edges[edge_type].indptr)
     specs = _columns(entry)
     num_rows = max(1, _BLOCK_BYTES // (24 + sum(spec.row_bytes for spec in specs.values())))
-    for first in range(0, entry.num_edges, num_rows):
-        count = min(num_rows, entry.num_edges - first)
-        begin, end = np.searchsorted(indptr, [first, first + count - 1], side="right") - 1
+    first = 0
+    while first < entry.num_edges:
+        begin, end = np.searchsorted(indptr, [first, min(first + num_rows, entry.num_edges) - 1], side="right") - 1
+        end = min(end, begin + num_rows)  # of lists too, most of which may be empty
+        count = min(num_rows, int(indptr[end + 1]) - first)
         ends = np.clip(indptr[begin : end + 2], first, first + count)
         targets = np.repeat(np.arange(begin, end + 1), np.diff(ends))
         columns = {name: store.array_file(spec).read(first, count) for name, spec in specs.items()}
         yield _Block(first, columns[INDICES].astype(np.int64), targets, columns)
+        first += count
 
 
 def _columns(entry: EdgeEntry) -> dict[str, ArraySpec]:
@@ -384,7 +390,8 @@ def _sift(store: Store, writer: StoreWriter, edge_type: EdgeType, choose: Choose
         stays = chosen == IN_GRAPH
         up_to = np.append(num_kept, num_kept + np.cumsum(stays))  # edges that stay before each edge of the block
         behind = last + int(np.searchsorted(indptr[last:], block.first + stays.size, side="left"))
-        ends.append(up_to[indptr[last:behind] - block.first])
+        for at in range(last, behind, _BLOCK_BYTES // 32):
+            ends.append(up_to[indptr[at : min(at + _BLOCK_BYTES // 32, behind)] - block.first])
         num_kept, last = int(up_to[-1]), behind
         for name, rows in block.columns.items():
             kept[name].append(rows[stays])

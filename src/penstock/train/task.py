@@ -212,11 +212,11 @@ class Links(Task):
         return outputs.argmax(axis=1)
 
     def digest(self, outputs: np.ndarray) -> np.ndarray:
-        """float32[n]: the rank of each link; for auc the scores."""
+        """float32[n]: the rank of each link, which is behind whatever it cannot be compared with (nan); for auc the scores."""
         if self.metric == "auc":
             return outputs.astype(np.float32, copy=False)
         own, others = outputs[:, :1], outputs[:, 1:]
-        return (1 + (others > own).sum(axis=1) + (others == own).sum(axis=1) / 2).astype(np.float32)
+        return (1 + others.shape[1] - (others < own).sum(axis=1) - (others == own).sum(axis=1) / 2).astype(np.float32)
 
     def score(self, outputs: np.ndarray, labels: np.ndarray) -> float:
         """auc of a batch in training; nan for ranks, which there are among fewer."""

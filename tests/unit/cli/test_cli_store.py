@@ -62,6 +62,8 @@ def test_every_command_has_json_and_says_what_its_options_are():
         assert command.help, f"penstock {words} does not say what it is"
         silent = [each.name for each in command.params if not getattr(each, "help", None)]
         assert not silent, f"penstock {words} does not say what {silent} are"
+        swallowed = [each.name for each in command.params if "[" in each.help]
+        assert not swallowed, f"penstock {words}: brackets in the help of {swallowed} are taken for markup"
 
 
 def test_json_is_one_object(tmp_path, edges, capfd):

@@ -1,5 +1,7 @@
 """Edges held out of a graph: what stays and what is held out are the graph, and nothing in the graph tells of what is held out."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.transforms import RandomLinkSplit
 
 import penstock
+from penstock.cli.hold_out import as_text
 from penstock.errors import InputError
 from penstock.records import EDGE
 from penstock.store import check, held_out
@@ -156,6 +159,24 @@ def test_the_largest_values(tmp_path, dtype):
         assert np.array_equal(np.sort(found), np.sort(when[expected]))
 
 
+def test_many_nodes_and_few_edges(tmp_path):
+    """Memory does not grow with the lists, most of which are empty."""
+    num_nodes, random = 200_000, torch.Generator().manual_seed(5)
+    edges = torch.randint(0, num_nodes, (2, 300), generator=random)
+    edges[1, ::3] %= 9
+    whole = penstock.ingest(Data(edge_index=edges, num_nodes=num_nodes), tmp_path / "whole")
+    tracemalloc.start()
+    try:
+        penstock.hold_out(whole, tmp_path / "store")
+        assert tracemalloc.get_traced_memory()[1] < num_nodes * 8 / 2
+    finally:
+        tracemalloc.stop()
+    store = penstock.open(tmp_path / "store")
+    divided = np.concatenate([store.edge_index(), store.links("val"), store.links("test")], axis=1)
+    assert sorted(divided.T.tolist()) == sorted(whole.edge_index().T.tolist())
+    assert check(store.path, deep=True).is_ok
+
+
 def test_parts_that_would_be_empty(tmp_path):
     data = random_data()
     data.time = torch.zeros(data.num_edges, dtype=torch.int64)
@@ -201,6 +222,8 @@ def test_links_that_are_given(kind, tmp_path):
     left = np.array([pair not in both_ways for pair in map(tuple, whole.edge_index(edge_type).T.tolist())])
     kept = np.concatenate([store.csc(edge_type).edge_ids, store.link_field("edge_id", "val")])
     assert np.array_equal(np.sort(kept), np.sort(whole.csc(edge_type).edge_ids[left]))
+    assert made["num_like_given"] == np.count_nonzero(~left)
+    assert f"and {np.count_nonzero(~left)} like given links left out" in as_text(made)
     if kind == "typed":
         assert not pairs(store.edge_index(REV)) & {(v, u) for u, v in both_ways}
         assert store.num_edges[REV] == store.num_edges[LIKES]

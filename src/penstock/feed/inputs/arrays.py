@@ -152,9 +152,10 @@ class StoreInput(ArrayInput):
     def links_by_name(self, part: str, edge_type: EdgeType | None) -> ChosenLinks:
         """Those that were held out of the graph, as they lie in the store; "train": all edges of their type."""
         store = self.store
-        edge_type = store.type_with_links() if edge_type is None else edge_type
-        if edge_type not in store.num_edges or not store.link_parts(edge_type):
+        with_links = [e for e in store.edge_types if store.link_parts(e)]
+        if not with_links or edge_type not in (None, *with_links):
             raise no_parts_of_links(part)
+        edge_type = store.type_with_links() if edge_type is None else edge_type
         specs = store.edge_fields(edge_type)
         names = {PYG_EDGE_NAMES.get(name, name): name for name in specs}
 

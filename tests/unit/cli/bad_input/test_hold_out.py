@@ -1,11 +1,13 @@
 """Edges that are not held out."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
 
-from penstock.store import hold_out, ingest
+from penstock.store import Store, hold_out, ingest
 from penstock.train import aggregate
 from tests.refusals import said
 from tests.train.stores import make_typed_store
@@ -19,9 +21,10 @@ def typed(tmp_path):
 
 def test_edges_that_are_not_held_out(tmp_path, store, typed, capfd):
     new = tmp_path / "new"
-    assert "several edge types" in said(capfd, "hold-out", typed, new)
-    assert "has no edges a/b" in said(capfd, "hold-out", store, new, "--edge-type", "a,b")
-    assert "has no edges" in said(capfd, "hold-out", typed, new, "--edge-type", "node,to,node")
+    types = " or ".join(map(",".join, Store.open(typed).edge_types))
+    assert said(capfd, "hold-out", typed, new).endswith(f"has several edge types, choose one by --edge-type: {types}")
+    assert "has no edges a,b; it has node,to,node" in said(capfd, "hold-out", store, new, "--edge-type", "a,b")
+    assert f"has no edges node/to/node; it has {types}" in said(capfd, "hold-out", typed, new, "--edge-type", "node/to/node")
     assert "is not a store" in said(capfd, "hold-out", tmp_path, new)
     assert not new.exists()
 
@@ -42,12 +45,23 @@ def test_links_that_are_given(tmp_path, store, capfd):
     assert "takes a share, for instance 0.05" in said(capfd, "hold-out", store, new, "--val", "a few")
     file.write_text("1 2")
     assert "takes a share, for instance 0.05" in said(capfd, "hold-out", store, new, "--test", file)
+    for damaged in (b"", b"\x93NUMPY"):
+        file.write_bytes(damaged)
+        assert "not a .npy array that can be read" in said(capfd, "hold-out", store, new, "--test", file)
+    np.save(file, np.array([["a", 1]], object))
+    assert "holds Python objects" in said(capfd, "hold-out", store, new, "--test", file)
+    np.save(file, np.zeros((500, 2), np.int64))
+    file.write_bytes(file.read_bytes()[:-100])
+    assert "truncated" in said(capfd, "hold-out", store, new, "--test", file)
     for links in (np.zeros((3, 3), np.int64), np.zeros((2, 5)), np.zeros((0, 2), np.int64), np.arange(4)):
         np.save(file, links)
         assert "must be a share, or whole numbers" in said(capfd, "hold-out", store, new, "--test", file)
     for links, what in (([[0, 400], [1, 2]], "source"), ([[0, 3], [1, -1]], "target")):
         np.save(file, np.array(links))
         assert f"1 of 2 {what} ids lie outside [0, 400)" in said(capfd, "hold-out", store, new, "--test", file)
+    np.save(file, Store.open(store).edge_index())
+    whole = said(capfd, "hold-out", store, new, "--val", "0", "--test", file)
+    assert re.search("the graph would have none of .*, since edges like given links are left out", whole)
     assert not new.exists()
 
 
@@ -64,7 +78,8 @@ def test_fields_that_edges_are_not_held_out_by(tmp_path, store, capfd):
 
 def test_reverses(tmp_path, typed, capfd):
     new = tmp_path / "new"
-    assert "any of" in said(capfd, "hold-out", typed, new, "--edge-type", "author,writes,paper")
+    reverse = "any of paper,by,author may hold the reverses of author,writes,paper"
+    assert reverse in said(capfd, "hold-out", typed, new, "--edge-type", "author,writes,paper")
     assert "is no type of edges" in said(capfd, "hold-out", typed, new, "--edge-type", "author,writes,paper", "--reverse", "a,b,c")
 
 

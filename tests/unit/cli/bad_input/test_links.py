@@ -12,16 +12,22 @@ from penstock.sample.negatives import make_candidates
 from penstock.store import Store, hold_out, ingest
 from tests.feed.inputs import typed_data
 from tests.refusals import refused
-from tests.train.stores import make_data
+from tests.train.stores import make_data, make_typed_store
 
 LINKS = torch.tensor([[0, 1, 2], [3, 4, 5]])
+
+
+@pytest.fixture
+def typed(tmp_path):
+    make_typed_store(tmp_path / "typed")
+    return tmp_path / "typed"
 
 
 def load(error=UsageError, links=LINKS, data=None, **options):
     return refused(error, LinkNeighborLoader, make_data() if data is None else data, [2], edge_label_index=links, **options)
 
 
-def test_links(store):
+def test_links(store, typed):
     assert "first is link 1 with 400" in load(NodeIdError, torch.tensor([[1, 2], [3, 400]]))
     assert "target ids lie outside [0, 400)" in load(NodeIdError, torch.tensor([[1], [-1]]))
     assert "got float32 [2, 1]" in load(links=torch.zeros(2, 1))
@@ -40,14 +46,18 @@ def test_links(store):
         for links in ("train", "val", (None, "val")):
             assert "in a store that `penstock hold-out` made" in load(links=links, data=data)
     assert "no array" in load(links=LINKS.to_sparse())
+    assert "in a store that `penstock hold-out` made" in load(links="val", data=Store.open(typed))
 
 
-def test_parts_of_links_by_name(tmp_path, store):
+def test_parts_of_links_by_name(tmp_path, store, typed):
     hold_out(store, tmp_path / "new")
     held_out = Store.open(tmp_path / "new")
     assert "no part of links 'valid'; it has 'val', 'test'" in load(MissingFieldError, "valid", data=held_out)
     assert "have no such field" in load(MissingFieldError, "val", data=held_out, edge_label="grade")
     assert "give it, the time of each link" in load(links="val", data=held_out, time_attr="y")
+    hold_out(typed, tmp_path / "one", edge_type=("author", "writes", "paper"), reverse="none")
+    hold_out(tmp_path / "one", tmp_path / "two", edge_type=("paper", "by", "author"), reverse="none")
+    assert "several edge types could have links, name one of" in load(links="val", data=Store.open(tmp_path / "two"))
 
 
 def test_types():
