@@ -36,6 +36,8 @@ POOL = 1 << 14
 
 _BLOCK = 1 << 16
 """Pairs that are scored together."""
+_NO_EPOCH = 1 << 63
+"""From here on no training has epochs whose random numbers these could be."""
 
 Rows = dict[NodeType, tuple[np.ndarray, np.ndarray]]
 """Node type -> its nodes, int64[n], ascending, and a row for each."""
@@ -131,7 +133,7 @@ class HeldOutLinks:
         size = max(1, _BLOCK // (1 + self.eval_negatives))
         for number, first in enumerate(range(0, sources.size, size)):
             mine = sources[first : first + size].astype(np.int64)
-            _, others, _ = self._negatives.draw(mine, None, seed=self.seed, epoch=PARTS.index(part), batch=number)
+            _, others, _ = self._negatives.draw(mine, None, seed=self.seed, epoch=_NO_EPOCH + PARTS.index(part), batch=number)
             own = targets[first : first + size].astype(np.int64)
             yield mine, np.concatenate([own[:, None], others.reshape(-1, mine.size).T], axis=1)
 
