@@ -52,7 +52,8 @@ def _share_or_links(part: str, text: str) -> Any:
 
     if not Path(text).is_file() or not begins_as_npy(Path(text)):
         raise UsageError(f"{argument(part)} takes a share, for instance 0.05, or a .npy file of links; got {text!r}")
-    return open_npy(Path(text)).load()
+    links = open_npy(Path(text)).load()
+    return links.T if links.shape[1:] == (2,) else links  # two links could be meant either way
 
 
 def as_text(made: dict[str, Any]) -> str:
