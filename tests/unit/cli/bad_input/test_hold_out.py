@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 
 from penstock.store import Store, hold_out, ingest
 from penstock.train import aggregate
-from tests.refusals import said
+from tests.refusals import call, said
 from tests.train.stores import make_typed_store
 
 
@@ -56,13 +56,16 @@ def test_links_that_are_given(tmp_path, store, capfd):
     for links in (np.zeros((3, 3), np.int64), np.zeros((2, 5)), np.zeros((0, 2), np.int64), np.arange(4)):
         np.save(file, links)
         assert "must be a share, or whole numbers" in said(capfd, "hold-out", store, new, "--test", file)
-    for links, what in (([[0, 400], [1, 2]], "source"), ([[0, 3], [1, -1]], "target")):
+    for links, what in (([[0, 1], [400, 2]], "source"), ([[0, 3], [1, -1]], "target")):
         np.save(file, np.array(links))
         assert f"1 of 2 {what} ids lie outside [0, 400)" in said(capfd, "hold-out", store, new, "--test", file)
     np.save(file, Store.open(store).edge_index())
     whole = said(capfd, "hold-out", store, new, "--val", "0", "--test", file)
     assert re.search("the graph would have none of .*, since edges like given links are left out", whole)
     assert not new.exists()
+    np.save(file, np.array([[0, 1], [2, 3]]))
+    assert call(capfd, "hold-out", store, new, "--test", file)[0] == 0
+    assert Store.open(new).links("test").tolist() == [[0, 2], [1, 3]], "a link a row"
 
 
 def test_fields_that_edges_are_not_held_out_by(tmp_path, store, capfd):
