@@ -1,9 +1,9 @@
 """Edges held out of a graph, to be predicted: `hold_out` makes a store without them, which has them as links beside it.
 
 In: a store, and shares of its edges, or links to leave out of it. Out: another, with the same nodes. Invariants: the edges of the old store
-are those of the new one and its links, each once, in their order; a pair of nodes of which an edge is held out by chance, or that is given,
-has none left in the graph, nor in the opposite direction. Memory does not grow with the graph, but for the row pointers of its lists, which
-are mapped. Files that stay the same get a second name.
+are those of the new one and its links, each once, in their order, but for those like links that were given; a pair of nodes of which an
+edge is held out by chance, or that is given, has none left in the graph, nor in the opposite direction. Memory does not grow with the
+graph, but for the row pointers of its lists, which are mapped. Files that stay the same get a second name.
 
 The links of a part are arrays of a row each: `src`, `dst`, and, unless they were given, all that the store has of an edge (`edge_id`,
 fields).
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,30 +22,18 @@ import numpy as np
 
 from penstock import rng
 from penstock.errors import InputError, MissingFieldError, NodeIdError, StoreError, UsageError, argument
-from penstock.kernels.links import cpu as kernels
-from penstock.records import EdgeType, Graph, index_dtype, reverses_of
-from penstock.store.arrays import ArrayWriter
+from penstock.records import EdgeType, Graph, reverses_of
 from penstock.store.budget import format_bytes
-from penstock.store.format import ENDS, ArraySpec, file_name, folder_of_links
-from penstock.store.manifest import EdgeEntry
+from penstock.store.format import ENDS
 from penstock.store.opened import Store
 from penstock.store.progress import Progress, Quiet, stage
 from penstock.store.results import refuse_in_store
+from penstock.store.sifting import PARTS, ByChance, Chooser, Without, by_value, find_firsts, sift, write_links
 from penstock.store.watch import check_bytes
 from penstock.store.writer import StoreWriter
 
-PARTS = ("val", "test")
-"""Of the links, in the order of time; the graph comes before them."""
-EDGE_ID, INDICES = "edge_id", "indices"
 HELD_OUT = "held_out"
 """In the provenance of a store: edge type -> how links were held out of it."""
-
-_BLOCK_BYTES = 32 << 20
-"""Of edges that are looked at together, with all that is known of them."""
-
-Chooser = Callable[["_Block"], np.ndarray]
-"""Edges -> uint8[n]: the part of each among PARTS; or IN_GRAPH, or LEFT_OUT of everything."""
-IN_GRAPH, LEFT_OUT = 2, 3
 
 
 def hold_out(
@@ -103,8 +91,8 @@ def hold_out(
         edges = dict(store.manifest.edges)
         for e, choose in choosers.items():
             with stage(progress, f"edges {e[0]}-{e[1]}->{e[2]}", store.num_edges[e], "edges"):
-                edges[e] = _sift(store, writer, e, choose, [part for part in PARTS if shares[part] and e == chosen], progress)
-        links = edges[chosen].links | {part: _write_links(writer, chosen, part, ends) for part, ends in given.items()}
+                edges[e] = sift(store, writer, e, choose, [part for part in PARTS if shares[part] and e == chosen], progress)
+        links = edges[chosen].links | {part: write_links(writer, chosen, part, ends) for part, ends in given.items()}
         edges[chosen] = replace(edges[chosen], links={part: links[part] for part in PARTS if part in links})
         counts = {part: columns[ENDS[0]].shape[0] for part, columns in edges[chosen].links.items()}
         _check_counts(store, chosen, counts, edges[chosen].num_edges, by, are_given=bool(given))
@@ -240,202 +228,12 @@ def _choosers(
     both_ways = chosen[0] == chosen[2]
     if by is None:
         key, bounds = rng.derive_key(seed, 0, rng.HOLD_OUT), np.cumsum([shares[part] for part in PARTS])
-        choosers: dict[EdgeType, Chooser] = {e: _ByChance(key, bounds, both_ways, is_reversed=e != chosen) for e in types}
+        choosers: dict[EdgeType, Chooser] = {e: ByChance(key, bounds, both_ways, is_reversed=e != chosen) for e in types}
     else:
         with stage(progress, f"order of {by}", 4 * store.num_edges[chosen], "edges"):
-            firsts = _firsts(store, chosen, by, shares, progress)
-        choosers = dict.fromkeys(types, lambda block: _by_value(block.columns[by], firsts))
+            firsts = find_firsts(store, chosen, by, shares, progress)
+        choosers = dict.fromkeys(types, lambda block: by_value(block.columns[by], firsts))
     if not given:
         return choosers
     links = np.concatenate(list(given.values()), axis=1)
-    return {e: _Without(choose, links, store.num_nodes[e[0]], both_ways, e != chosen) for e, choose in choosers.items()}
-
-
-@dataclass(slots=True)
-class _Block:
-    """Consecutive edges of a type.
-
-    Attributes:
-        first: position of the first one.
-        sources, targets: int64[n].
-        columns: `indices`, `edge_id` if kept, and the fields, as they are stored.
-    """
-
-    first: int
-    sources: np.ndarray
-    targets: np.ndarray
-    columns: dict[str, np.ndarray]
-
-
-@dataclass(frozen=True, slots=True)
-class _ByChance:
-    """Chooses pairs of nodes by chance.
-
-    Attributes:
-        key: of the chance.
-        bounds: running sums of the shares of PARTS.
-        both_ways: (u, v) and (v, u) are the same pair.
-        is_reversed: these edges run against those that are held out.
-    """
-
-    key: np.ndarray
-    bounds: np.ndarray
-    both_ways: bool
-    is_reversed: bool = False
-
-    def __call__(self, block: _Block) -> np.ndarray:
-        ends = (block.targets, block.sources) if self.is_reversed else (block.sources, block.targets)
-        parts = np.empty(block.sources.size, np.uint8)
-        kernels.divide_pairs(self.key, *ends, self.both_ways, self.bounds, parts)
-        return parts
-
-
-class _Without:
-    """Leaves out edges like given links, and chooses of the others.
-
-    Args:
-        choose: of the others.
-        links: int64[2, n].
-        num_sources: of the node type where these edges begin.
-        both_ways: (u, v) and (v, u) are the same pair. is_reversed: these edges run against the links.
-    """
-
-    def __init__(self, choose: Chooser, links: np.ndarray, num_sources: int, both_ways: bool, is_reversed: bool) -> None:
-        sources, targets = links[::-1] if is_reversed else links
-        if both_ways:
-            sources, targets = np.concatenate([sources, targets]), np.concatenate([targets, sources])
-        self._choose, self._num_sources = choose, np.uint64(num_sources)
-        self._pairs = np.unique(self._numbers(sources, targets))
-
-    def _numbers(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """uint64[n], a number for each pair; fewer than 2**64 pairs are told apart."""
-        return targets.astype(np.uint64) * self._num_sources + sources.astype(np.uint64)
-
-    def __call__(self, block: _Block) -> np.ndarray:
-        parts = self._choose(block)
-        numbers = self._numbers(block.sources, block.targets)
-        places = np.minimum(np.searchsorted(self._pairs, numbers), self._pairs.size - 1)
-        parts[self._pairs[places] == numbers] = LEFT_OUT
-        return parts
-
-
-def _by_value(values: np.ndarray, firsts: Sequence[int | None]) -> np.ndarray:
-    """The parts of edges by their values. `firsts`: the least value of each of PARTS; None where there is no such part."""
-    parts, values = np.full(len(values), IN_GRAPH, np.uint8), values.reshape(-1)
-    for number, first in enumerate(firsts):
-        if first is not None:
-            parts[values >= first] = number
-    return parts
-
-
-def _firsts(store: Store, edge_type: EdgeType, by: str, shares: dict[str, float], progress: Progress) -> list[int | None]:
-    """The least value of `by` in each of PARTS, found by four readings of it: 16 bits of each value at a time."""
-    spec, num_edges = store.edge_fields(edge_type)[by], store.num_edges[edge_type]
-    is_signed = spec.storage_dtype.kind == "i"
-    after = {"val": shares["val"] + shares["test"], "test": shares["test"]}  # shares from the first edge of each on
-    wanted = [part for part in PARTS if shares[part]]
-    ranks = [min(num_edges - 1, max(0, num_edges - round(after[part] * num_edges))) for part in wanted]
-    found = [0] * len(wanted)
-    for shift in (48, 32, 16, 0) if num_edges else ():
-        counts = np.zeros((len(wanted), 1 << 16), np.int64)
-        for _, rows in store.array_file(spec).blocks(_BLOCK_BYTES // 8):
-            keys = (
-                rows.reshape(-1).astype(np.int64).view(np.uint64) ^ np.uint64(1 << 63) if is_signed else rows.reshape(-1).astype(np.uint64)
-            )
-            for number, prefix in enumerate(found):
-                high = keys >> np.uint64(shift)
-                mine = high if shift == 48 else high[high >> np.uint64(16) == np.uint64(prefix)]
-                counts[number] += np.bincount((mine & np.uint64(0xFFFF)).astype(np.int64), minlength=1 << 16)
-            progress.advance(len(rows))
-        for number, sums in enumerate(np.cumsum(counts, axis=1)):
-            digit = int(np.searchsorted(sums, ranks[number], side="right"))
-            ranks[number] -= int(sums[digit - 1]) if digit else 0
-            found[number] = found[number] << 16 | digit
-    least = dict(zip(wanted, (value - (1 << 63) if is_signed else value for value in found), strict=True))
-    return [least.get(part) for part in PARTS]
-
-
-def _blocks(store: Store, edge_type: EdgeType) -> Iterator[_Block]:
-    """The edges of a type, in their order."""
-    entry, indptr = store.manifest.edges[edge_type], store.map(store.manifest.edges[edge_type].indptr)
-    specs = _columns(entry)
-    num_rows = max(1, _BLOCK_BYTES // (24 + sum(spec.row_bytes for spec in specs.values())))
-    first = 0
-    while first < entry.num_edges:
-        begin, end = np.searchsorted(indptr, [first, min(first + num_rows, entry.num_edges) - 1], side="right") - 1
-        end = min(end, begin + num_rows)  # of lists too, most of which may be empty
-        count = min(num_rows, int(indptr[end + 1]) - first)
-        ends = np.clip(indptr[begin : end + 2], first, first + count)
-        targets = np.repeat(np.arange(begin, end + 1), np.diff(ends))
-        columns = {name: store.array_file(spec).read(first, count) for name, spec in specs.items()}
-        yield _Block(first, columns[INDICES].astype(np.int64), targets, columns)
-        first += count
-
-
-def _columns(entry: EdgeEntry) -> dict[str, ArraySpec]:
-    """What a store has of each edge."""
-    return {INDICES: entry.indices, **({EDGE_ID: entry.edge_id} if entry.edge_id else {}), **entry.fields}
-
-
-def _sift(store: Store, writer: StoreWriter, edge_type: EdgeType, choose: Chooser, parts: Sequence[str], progress: Progress) -> EdgeEntry:
-    """Write the edges of a type that stay in the graph, and those of `parts` as links."""
-    entry, indptr = store.manifest.edges[edge_type], store.map(store.manifest.edges[edge_type].indptr)
-    specs = _columns(entry)
-    kept = {name: _writer(writer, spec.file, spec) for name, spec in specs.items()}
-    ends, num_kept = _writer(writer, entry.indptr.file, entry.indptr), 0
-    links = {part: _link_writers(writer, edge_type, part, specs, store.num_nodes[edge_type[2]]) for part in parts}
-    last = 0  # lists that begin at an earlier edge
-    for block in _blocks(store, edge_type):
-        chosen = choose(block)
-        stays = chosen == IN_GRAPH
-        up_to = np.append(num_kept, num_kept + np.cumsum(stays))  # edges that stay before each edge of the block
-        behind = last + int(np.searchsorted(indptr[last:], block.first + stays.size, side="left"))
-        for at in range(last, behind, _BLOCK_BYTES // 32):
-            ends.append(up_to[indptr[at : min(at + _BLOCK_BYTES // 32, behind)] - block.first])
-        num_kept, last = int(up_to[-1]), behind
-        for name, rows in block.columns.items():
-            kept[name].append(rows[stays])
-        for part, columns in links.items():
-            mine = chosen == PARTS.index(part)
-            rows = {ENDS[0]: block.columns[INDICES], ENDS[1]: block.targets, **block.columns}
-            for name, column in columns.items():
-                column.append(rows[name][mine].astype(column.storage_dtype, copy=False))
-        progress.advance(stays.size)
-    ends.pad_rows(len(indptr), num_kept)
-    made = {name: column.finish() for name, column in kept.items()}
-    return EdgeEntry(
-        num_edges=num_kept,
-        indptr=ends.finish(),
-        indices=made.pop(INDICES),
-        edge_id=made.pop(EDGE_ID, None),
-        fields=made,
-        links={part: {name: column.finish() for name, column in columns.items()} for part, columns in links.items()},
-    )
-
-
-def _writer(writer: StoreWriter, file: str, spec: ArraySpec) -> ArrayWriter:
-    """Begin an array of the kind of another one."""
-    column = writer.array(file, spec.dtype, spec.shape[1:])
-    column.properties = dict(spec.properties)
-    return column
-
-
-def _write_links(writer: StoreWriter, edge_type: EdgeType, part: str, links: np.ndarray) -> dict[str, ArraySpec]:
-    """Write the ends of int64[2, n] links that were given."""
-    columns = {}
-    for end, ids in zip(ENDS, links, strict=True):
-        column = writer.array(f"{folder_of_links(edge_type, part)}/{end}.npy", "int64")
-        column.append(ids)
-        columns[end] = column.finish()
-    return columns
-
-
-def _link_writers(
-    writer: StoreWriter, edge_type: EdgeType, part: str, specs: dict[str, ArraySpec], num_targets: int
-) -> dict[str, ArrayWriter]:
-    """Begin the arrays of a part of the links."""
-    folder = folder_of_links(edge_type, part)
-    columns = {ENDS[0]: writer.array(f"{folder}/{ENDS[0]}.npy", specs[INDICES].dtype)}
-    columns[ENDS[1]] = writer.array(f"{folder}/{ENDS[1]}.npy", index_dtype(num_targets).__name__)
-    others = {name: spec for name, spec in specs.items() if name != INDICES}
-    return columns | {name: _writer(writer, f"{folder}/{file_name(name)}.npy", spec) for name, spec in others.items()}
+    return {e: Without(choose, links, store.num_nodes[e[0]], both_ways, e != chosen) for e, choose in choosers.items()}

@@ -13,7 +13,7 @@ import penstock
 from penstock.cli.hold_out import as_text
 from penstock.errors import InputError
 from penstock.records import EDGE
-from penstock.store import check, held_out
+from penstock.store import check, held_out, sifting
 
 LIKES, REV, BUYS = ("user", "likes", "item"), ("item", "rev_likes", "user"), ("user", "buys", "item")
 
@@ -42,7 +42,7 @@ def typed_data():
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Blocks so small that lists lie in several."""
-    monkeypatch.setattr(held_out, "_BLOCK_BYTES", 4000)
+    monkeypatch.setattr(sifting, "BLOCK_BYTES", 4000)
 
 
 def columns_of(store, edge_type, part=None):
