@@ -206,6 +206,8 @@ def test_a_step_by_hand(typed):
     halves = -torch.log(torch.sigmoid(expected[:, 0])).mean(), -torch.log(1 - torch.sigmoid(expected[:, 1:])).mean()
     torch.testing.assert_close(loss, sum(halves) / 2)
     assert labels.tolist() == [0] * 64
+    loss.backward()
+    assert all(head.weight.grad.abs().sum() > 0 for head in (learner.model.head, learner.model.source_head)), "each end has its own"
 
 
 def test_metrics():
