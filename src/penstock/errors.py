@@ -29,8 +29,10 @@ import difflib
 import errno
 import re
 import resource
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _ARGUMENT = re.compile("\x01(\\w+)(?:=([^\x02]*))?\x02")
 
@@ -170,6 +172,18 @@ def damaged_neighbor(edge_type: tuple[str, str, str], num_src: int, position: in
 def damaged_list(edge_type: tuple[str, str, str], node: int, num_edges: int) -> CorruptStoreError:
     """What to raise where a list lies outside the edges."""
     return damaged(_edges(edge_type), f"the list of node {node} of '{edge_type[2]}' lies outside its {num_edges} edges")
+
+
+def listed(names: Iterable[Any]) -> str:
+    """Names for a message."""
+    return ", ".join(map(repr, names)) or "none"
+
+
+def pick(items: Mapping[Any, T], name: Any, where: str, kind: str = "field") -> T:
+    """Return one of them by its name; MissingFieldError, which says what there is, where it is not among them."""
+    if name not in items:
+        raise MissingFieldError(f"{where} has no {kind} {name!r}; it has {listed(items)}")
+    return items[name]
 
 
 def damaged(where: object, what: str) -> CorruptStoreError:

@@ -18,6 +18,7 @@ from penstock.errors import PenstockError
 from penstock.train import Observer, TrainConfig, started_together, train
 from penstock.train.learner import Learner
 
+LINKED = ("author", "writes", "paper")
 SETTINGS = dict(num_neighbors=(4, 3), batch_size=32, hidden=16, epochs=2, num_workers=0, lr=0.01, dropout=0.1, torch_threads=1)
 
 
@@ -213,6 +214,22 @@ def links(folder, rank):
     """Between nodes that learn rows of their own, of which each process has a share; scored over all neighbours in two ways."""
     how = dict(store="links", dropout=0.0, num_neighbors=(-1, -1), batch_size=256)
     return {name: run(folder, f"links-{name}", evaluation=name, **how) for name in ("sampled", "full")}
+
+
+def links_in_parts(folder, rank):
+    """The same, and those of two node types."""
+    how = dict(dropout=0.0, order="random", evaluation="full", epochs=1)
+    typed = dict(num_neighbors=(3, 3), metric="auc", **how)
+    return {
+        "bare": run(folder, "bare-links", store="links-parts", **how | dict(num_neighbors=(-1, -1), batch_size=256, epochs=2)),
+        "typed": run(folder, "links-typed", store="typed-links-parts", **typed),
+        "sampled": run(folder, "sampled-links", store="typed-links-parts", **typed | dict(evaluation="sampled")),
+        "whole": run(folder, "whole-links", store="typed-links", **typed),
+        "split": run(folder, "split-links", store="typed-links-parts", **typed | dict(order=None)),
+        "named": run(folder, "named-links", store="typed-links-parts", target=",".join(LINKED), **typed),
+        "nodes": run(folder, "nodes-links", store="typed-links-parts", target=LINKED[2], **typed | dict(metric="auto")),
+        "unknown": run(folder, "unknown-links", store="typed-links-parts", target="a,b,c", **typed),
+    }
 
 
 def lost(folder, rank):

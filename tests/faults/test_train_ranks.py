@@ -10,7 +10,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import torch
-from tests.faults.ranked import FULL, SETTINGS
+from tests.faults.ranked import FULL, LINKED, SETTINGS
 from tests.faults.starting import start
 from tests.feed.inputs import homogeneous_data
 from tests.partitions import cut, on_all
@@ -49,6 +49,9 @@ def folder(tmp_path_factory):
     cut(make_weighted_store(path / "weighted"), path / "weighted-parts", NUM_RANKS)
     cut(make_bare_store(path / "bare"), path / "bare-parts", NUM_RANKS)
     penstock.hold_out(path / "bare", path / "links")
+    cut(Store.open(path / "links"), path / "links-parts", NUM_RANKS)
+    penstock.hold_out(path / "typed", path / "typed-links", edge_type=LINKED, reverse=("paper", "by", "author"))
+    cut(Store.open(path / "typed-links"), path / "typed-links-parts", NUM_RANKS)
     penstock.aggregate(path / "store", path / "aggregated")
     cut(Store.open(path / "aggregated"), path / "aggregated-parts", NUM_RANKS)
     return path
@@ -92,7 +95,7 @@ def said(folder, killed):
     whats = (
         "whole", "plain", "bare", "gcn", "typed", "few", "parts", "typed_parts", "split", "interrupted", "resumed", "ahead",
         "interrupted_ahead", "resumed_ahead", "predicted", "full", "full_again", "lost", "weighted", "weighted_parts", "weightless",
-        "links", "bare_parts", "bare_whole", "bare_interrupted", "bare_resumed", "bare_swapped", "ahead_bare",
+        "links", "links_in_parts", "bare_parts", "bare_whole", "bare_interrupted", "bare_resumed", "bare_swapped", "ahead_bare",
         "fewer", "after_the_kill", "unlike", "elsewhere", "other_order", "apart", "interrupted_late", "resumed_late",
         "another_has_it",
     )  # fmt: skip
@@ -267,7 +270,26 @@ def test_links(said, folder):
     made = infer_run(folder / "links-full", folder / "rows-of-links.npy")
     data = read_training_data(Store.open(folder / "links"), TrainConfig(store=str(folder / "links"), **SETTINGS))
     rows = {NODE: (np.arange(400), np.load(made["out"]))}
-    assert data.links.score(data.graph, "test", rows, data.task) == pytest.approx(first["full"]["test"], abs=1e-3)
+    assert data.links.score(data.graph, "test", rows, data.task, Ranks()) == pytest.approx(first["full"]["test"], abs=1e-3)
+
+
+def test_links_over_parts(said, folder):
+    """Steps and scores are those over the store that was cut; the links of the typed one are found without being named."""
+    first, second = said["links_in_parts"]
+    for name in set(first) - {"unknown"}:
+        assert shared(first[name]) == shared(second[name]), name
+    of_store = said["links"][0]["full"]
+    for key in ("digest", "losses", "seeds", "steps"):
+        assert first["bare"][key] == of_store[key]
+        assert first["typed"][key] == first["whole"][key] == first["named"][key] == first["sampled"][key]
+    for name, expected in (("bare", of_store), ("typed", first["whole"]), ("named", first["whole"])):
+        assert (first[name]["val"], first[name]["test"]) == (expected["val"], expected["test"])
+    assert first["sampled"]["test"] == pytest.approx(first["whole"]["test"], abs=0.1)
+    assert first["split"]["seeds"] == first["whole"]["seeds"] == [Store.open(folder / "typed-links").num_edges[LINKED]]
+    assert first["split"]["digest"] != first["whole"]["digest"]
+    assert first["nodes"]["seeds"] != first["whole"]["seeds"]
+    assert "'a,b,c' is not a node type" in first["unknown"]["message"]
+    assert "links were held out of, which are author,writes,paper" in first["unknown"]["message"]
 
 
 @pytest.mark.parametrize("name", ["full", *FULL])

@@ -6,9 +6,10 @@ import torch
 
 import penstock
 from penstock import LinkNeighborLoader
-from penstock.errors import UsageError
+from penstock.errors import MissingFieldError, UsageError
 from tests.feed.inputs import digests
 from tests.feed.links import OPTIONS, pairs
+from tests.partitions import cut, on_all
 from tests.unit.store.test_held_out import LIKES, random_data, typed_data
 
 PARTS = ("train", "val", "test")
@@ -95,6 +96,49 @@ def test_typed(typed):
         assert found == pairs(links)
     with pytest.raises(UsageError, match="in a store that"):
         LinkNeighborLoader(typed, edge_label_index=(("user", "buys", "item"), "val"), **OPTIONS)
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(edge_label="edge_attr", time_attr="time", temporal_rule="<"),
+        dict(edge_label="x", neg_sampling="binary", exclude_links="reverse"),
+        dict(neg_sampling=("triplet", 2), order="split"),
+    ],
+    ids=str,
+)
+def test_over_parts(part, options, store, tmp_path):
+    """Every part of a partition has all links that were held out, and batches are those of the store."""
+    cut(store, tmp_path / "parts", 2)
+    options = OPTIONS | {"edge_label_index": part, "shuffle": "order" not in options, "seed": 3} | options
+
+    def work(graph):
+        return digests(LinkNeighborLoader(graph, rank=graph.rank, num_ranks=2, **options))
+
+    found = on_all(tmp_path / "parts", 2, work)
+    if "order" not in options:
+        expected = digests(LinkNeighborLoader(store, **options))
+        assert found == [expected[0::2], expected[1::2]]
+    assert sum(map(len, found)) >= of_part(store, part).shape[1] / OPTIONS["batch_size"]
+
+
+def test_typed_over_parts(typed, tmp_path):
+    """What has no links, or no such part, is refused as by a store."""
+    cut(typed, tmp_path / "parts", 2)
+
+    def work(graph):
+        options = OPTIONS | dict(exclude_links="reverse", neg_sampling="binary", rank=graph.rank, num_ranks=2)
+        with pytest.raises(UsageError, match="in a store that"):
+            LinkNeighborLoader(graph, edge_label_index=(("user", "buys", "item"), "val"), **options)
+        with pytest.raises(MissingFieldError, match="has no part of links 'later'; it has 'val', 'test'"):
+            LinkNeighborLoader(graph, edge_label_index="later", **options)
+        with pytest.raises(MissingFieldError, match=r"edge_label='what': .* have no such field; they have 'edge_time'"):
+            LinkNeighborLoader(graph, edge_label_index="val", edge_label="what", **options)
+        return digests(LinkNeighborLoader(graph, edge_label_index="val", **options))
+
+    expected = digests(LinkNeighborLoader(typed, edge_label_index="val", exclude_links="reverse", neg_sampling="binary", **OPTIONS))
+    assert on_all(tmp_path / "parts", 2, work) == [expected[0::2], expected[1::2]]
 
 
 def test_a_pass_goes_on_where_it_stood(store):

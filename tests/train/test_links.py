@@ -14,6 +14,7 @@ from penstock.train import links as links_module
 from penstock.train.data import read_training_data
 from penstock.train.learner import Learner
 from penstock.train.links import products
+from penstock.train.ranks import Ranks
 from penstock.train.task import Links
 
 LIKES, REV = ("user", "likes", "item"), ("item", "rev_likes", "user")
@@ -97,7 +98,7 @@ def test_scores_are_those_of_the_rows(metric, kind, store, typed, tmp_path):
     config = TrainConfig(store=str(of.path), **QUICK | {"metric": metric, "eval_negatives": 30})
     links = read_training_data(of, config).links
     ranks, own, others = [], [], []
-    for sources, candidates in links._blocks(of.graph(), "test"):
+    for sources, candidates in links._blocks(of.graph(), "test", Ranks()):
         scores = (rows[links.edge_type[0]][sources][:, None] * rows[links.edge_type[2]][candidates]).sum(-1)
         ranks += [1 + (each[1:] > each[0]).sum() + (each[1:] == each[0]).sum() / 2 for each in scores]
         own += scores[:, 0].tolist()
@@ -118,7 +119,7 @@ def test_negatives_of_evaluations(store, typed):
         links, again = (read_training_data(of, config).links for _ in range(2))
         known = {tuple(pair) for index in (of.edge_index(links.edge_type), *map(of.links, ("val", "test"))) for pair in index.T.tolist()}
         for part in ("val", "test"):
-            blocks, others = list(links._blocks(of.graph(), part)), list(again._blocks(of.graph(), part))
+            blocks, others = list(links._blocks(of.graph(), part, Ranks())), list(again._blocks(of.graph(), part, Ranks()))
             for (sources, candidates), (_, candidates_again) in zip(blocks, others, strict=True):
                 assert np.array_equal(candidates, candidates_again)
                 assert candidates.shape == (sources.size, 8)
@@ -126,7 +127,7 @@ def test_negatives_of_evaluations(store, typed):
                     assert not {(source, each) for each in negatives} & known
             found = np.concatenate([np.stack([sources, candidates[:, 0]]) for sources, candidates in blocks], axis=1)
             assert np.array_equal(found, of.links(part))
-        needed = links.nodes(of.graph())
+        needed = links.nodes(of.graph(), Ranks())
         assert set(needed) == set(links.node_types)
 
 
@@ -139,12 +140,12 @@ def test_negatives_of_large_graphs_are_among_few_nodes(store, monkeypatch):
     known = {tuple(pair) for pair in np.concatenate([store.edge_index(), ends], axis=1).T.tolist()}
     drawn = set()
     for part in ("val", "test"):
-        for sources, candidates in links._blocks(store.graph(), part):
+        for sources, candidates in links._blocks(store.graph(), part, Ranks()):
             pairs = {(source, each) for source, row in zip(sources.tolist(), candidates[:, 1:].tolist(), strict=True) for each in row}
             assert not pairs & known
             drawn |= set(candidates[:, 1:].reshape(-1).tolist())
     assert 10 < len(drawn) <= 20
-    assert set(links.nodes(store.graph())["node"].tolist()) == drawn | set(ends.reshape(-1).tolist())
+    assert set(links.nodes(store.graph(), Ranks())["node"].tolist()) == drawn | set(ends.reshape(-1).tolist())
 
 
 def test_no_batch_shows_its_links(store, typed):

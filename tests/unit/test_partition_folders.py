@@ -72,6 +72,33 @@ def test_each_part_has_the_rows_and_lists_of_its_nodes(block_bytes, store, tmp_p
     assert check_partition(tmp_path / "parts", deep=True).is_ok
 
 
+@pytest.mark.parametrize("block_bytes", [8, 1 << 20])
+def test_each_part_has_all_links_that_were_held_out(block_bytes, store, tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "BLOCK_BYTES", block_bytes)
+    penstock.hold_out(store, tmp_path / "store", val=0.1, test=0.2)
+    held = penstock.open(tmp_path / "store")
+    cut(held, tmp_path / "parts", 3)
+    for number in range(3):
+        part = Part(tmp_path / "parts", number)
+        assert part.link_parts() == ["val", "test"]
+        assert part.held_out == held.held_out
+        for name in ("val", "test"):
+            assert np.array_equal(part.links(name), held.links(name))
+            assert set(part.link_fields(name)) == {"src", "dst", "edge_id", *store.edge_fields()}
+            for field, spec in held.link_fields(name).items():
+                assert np.array_equal(part.link_field(field, name), held.link_field(field, name))
+                assert part.link_fields(name)[field].properties == spec.properties
+    assert check_partition(tmp_path / "parts", deep=True).is_ok
+    file = tmp_path / "parts" / "part-1" / part.link_fields("test")["dst"].file
+    values = np.fromfile(file, np.uint8)
+    values[4096 + 1] = 0xFF  # the second byte of the first target
+    values.tofile(file)
+    messages = [finding.message for finding in check_partition(tmp_path / "parts", deep=True).findings]
+    assert len(messages) == 2
+    assert "checksum" in messages[0]
+    assert "which is not in [0, 39]" in messages[1]
+
+
 def test_find_lists():
     rng = np.random.default_rng(0)
     for num_nodes in (1, 2, 7, 100):

@@ -58,6 +58,8 @@ def as_text(made: dict[str, Any]) -> str:
             f"{made['trainers_per_part']} trainers of each: {made['trainers_edge_cut']:.1%} of the edges come from another of its part; "
             f"their train nodes, largest over mean: {made['trainers_train_balance']:.2f}"
         )
+    for edge_type, links in made.get("links", {}).items():
+        lines.append(f"held out of {edge_type}, in each part: " + ", ".join(f"{part} {count:,}" for part, count in links.items()))
     of_parts = list(zip(*(made[name] for name in ("nodes", "train", "edges", "halo")), strict=True))
     for part, (nodes, train, edges, halo) in enumerate(of_parts[:SHOWN]):
         lines.append(f"part-{part}: {nodes:,} nodes ({train:,} train), {edges:,} edges, {halo:,} halo nodes (of other parts)")

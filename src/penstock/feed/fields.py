@@ -27,6 +27,9 @@ _AS_INTEGERS = {torch.bfloat16: torch.int16}
 _NOT_OF_NUMPY = {torch.complex32, *(value for name, value in vars(torch).items() if name.startswith("float8_"))}
 """Rarer types that NumPy lacks, whose rows PyG selects."""
 
+PYG_EDGE_NAMES = {"x": "edge_attr", "weight": "edge_weight", "time": "edge_time"}
+"""What PyG calls the edge fields of a store; others keep their names."""
+
 ROW_PTR = "row_ptr"
 
 

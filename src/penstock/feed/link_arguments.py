@@ -19,7 +19,7 @@ from penstock.feed.inputs import Input
 from penstock.feed.inputs.base import IDS_GIVEN, as_numbers, as_seed_ids, edge_type_of
 from penstock.feed.links import ChosenLinks, Ends, FieldLabels, GivenEnds, LinkSeeds
 from penstock.records import EdgeType, Graph, reverses_of
-from penstock.sample.negatives import Candidates, Negatives, adjacency_of, make_adjacency, make_candidates
+from penstock.sample.negatives import Candidates, Negatives, adjacency_of, known_edges, make_candidates
 from penstock.sample.times import Timestamps, as_moments, check_moments
 
 logger = logging.getLogger("penstock")
@@ -253,11 +253,7 @@ def _negatives(
     edges = links = are_edges = None
     if exclude_positives:
         if edge_type in graph.adjacency:
-            csc = graph.adjacency[edge_type]
-            are_edges = csc.are_edges
-            if are_edges is None:
-                graph.check_lists()
-                edges = make_adjacency(csc.indptr, csc.all_indices("neg_sampling without exclude_positives=False"))
+            edges, are_edges = known_edges(graph, edge_type, "neg_sampling without exclude_positives=False")
         if given is not None:
             links = adjacency_of(given.sources, given.targets, graph.num_nodes[edge_type[0]], graph.num_nodes[edge_type[2]])
     return Negatives(how.amount, sources, targets, edges, links, are_edges)

@@ -14,7 +14,7 @@ import numpy as np
 from penstock.errors import CorruptStoreError, NotAStoreError
 from penstock.partition.part import Part, num_parts_at
 from penstock.store.checking import Ascending, Bounds, CheckReport, Finding, Rule, check_contents, has_shape
-from penstock.store.format import MANIFEST
+from penstock.store.format import ENDS, MANIFEST
 from penstock.store.progress import Progress, Quiet, stage
 
 
@@ -71,10 +71,13 @@ def _rules(part: Part) -> dict[str, list[Rule]]:
             rules[node.trainers.file] = [Bounds(0, part.manifest.num_trainers - 1)]
         for spec in (spec for parts in node.splits.values() for spec in parts.values()):
             rules[spec.file] = [Ascending(spec.shape[0], is_strict=True), Bounds(0, node.num_nodes - 1)]
-    for (source, _, _), edge in part.manifest.edges.items():
+    for (source, _, target), edge in part.manifest.edges.items():
         rules[edge.indptr.file] = [Ascending(edge.indptr.shape[0], first=0, last=edge.num_edges)]
         rules[edge.list_ptr.file] = [Ascending(edge.list_ptr.shape[0], first=0, last=edge.indices.shape[0])]
         rules[edge.indices.file] = [Bounds(0, part.manifest.nodes[source].num_nodes - 1)]
+        for columns in edge.links.values():
+            for end, node_type in zip(ENDS, (source, target), strict=True):
+                rules[columns[end].file] = [Bounds(0, part.manifest.nodes[node_type].num_nodes - 1)]
     return rules
 
 

@@ -1,7 +1,7 @@
 """A part of a partition: what one of several processes holds of a graph.
 
-In: a folder. Out: the books of all nodes, this part's rows and lists, and the row pointers and splits of the whole graph. Invariant: rows
-and lists of other parts are not here, and asking for them is refused.
+In: a folder. Out: the books of all nodes, this part's rows and lists, and the row pointers, splits and held-out links of the whole graph.
+Invariant: rows and lists of other parts are not here, and asking for them is refused.
 
 A partition is a folder with a manifest and a folder per part; each part is complete in itself, so that a machine needs no other.
 
@@ -17,6 +17,7 @@ A partition is a folder with a manifest and a folder per part; each part is comp
       edges/<type>/indices.npy     the lists of this part's nodes, one after the other; ids of the whole graph
       edges/<type>/edge_id.npy     the user's numbers of these edges, if the store has them
       edges/<type>/rows/x.npy ...  fields of these edges
+      edges/<type>/links/val/src.npy ...   links that were held out of the whole graph, and their fields
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from penstock.partition.book import Book, EdgeShares
 from penstock.records import CSC, EdgeType, Graph, NodeType
 from penstock.store.arrays import ArrayFile
 from penstock.store.format import BLOCK_BYTES, MANIFEST, ArraySpec
+from penstock.store.links import HasLinks
+from penstock.store.manifest import links_from_json
 from penstock.store.sealed import PART, PARTITION, count, demand, parse, seal, spec_from_json, texts, to_json, unseal
 
 VERSION = 1
@@ -59,7 +62,7 @@ class PartNodes:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartEdges:
     """Edges of one type: their number, row pointers of all nodes, lists of this part's nodes, fields of the edges in these lists. `told`:
-    fingerprint of the indices of the whole graph."""
+    fingerprint of the indices of the whole graph. `links`: as of a store's `EdgeEntry`, all of them."""
 
     num_edges: int
     told: str
@@ -68,10 +71,12 @@ class PartEdges:
     indices: ArraySpec
     edge_id: ArraySpec | None = None
     fields: dict[str, ArraySpec] = field(default_factory=dict)
+    links: dict[str, dict[str, ArraySpec]] = field(default_factory=dict)
 
     def arrays(self) -> list[ArraySpec]:
         """All arrays of the edge type."""
-        return [self.indptr, self.list_ptr, self.indices, *([self.edge_id] if self.edge_id else []), *self.fields.values()]
+        own = [self.indptr, self.list_ptr, self.indices, *([self.edge_id] if self.edge_id else []), *self.fields.values()]
+        return own + [spec for columns in self.links.values() for spec in columns.values()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +88,7 @@ class PartManifest:
         digest: of the partitioned store and of the assignment: equal in all parts of a partition.
         made: how the partition was made; plain data.
         cut_from: digest of the store; missing in parts of older versions.
+        held_out: how links were held out of the store, as in its provenance.
     """
 
     number: int
@@ -94,6 +100,7 @@ class PartManifest:
     edges: dict[EdgeType, PartEdges]
     made: dict[str, Any] = field(default_factory=dict)
     cut_from: str | None = None
+    held_out: dict[str, Any] = field(default_factory=dict)
 
     def arrays(self) -> list[ArraySpec]:
         """All arrays of the part."""
@@ -129,7 +136,7 @@ class PartitionManifest:
         return seal({"format": PARTITION, "format_version": VERSION, **to_json(self)})
 
 
-class Part:
+class Part(HasLinks):
     """A part that is open: its arrays as read-only memory maps.
 
     Args:
@@ -179,6 +186,11 @@ class Part:
     def map(self, spec: ArraySpec) -> np.ndarray:
         """Return the map of one array."""
         return self.array_file(spec).map()
+
+    @property
+    def held_out(self) -> Mapping[str, Any]:
+        """See `HasLinks`."""
+        return self.manifest.held_out
 
     def rows(self, fields: Mapping[str, ArraySpec]) -> list[np.ndarray]:
         """Return the rows of this part, of some fields."""
@@ -308,6 +320,7 @@ def _from_json(document: dict[str, Any]) -> PartManifest:
             indices=indices,
             edge_id=spec_from_json(entry["edge_id"], mine) if "edge_id" in entry else None,
             fields={key: spec_from_json(spec, mine) for key, spec in entry["fields"].items()},
+            links=links_from_json(entry.get("links", {})),
         )
         demand((one.indptr.dtype, one.list_ptr.dtype) == ("int64", "int64"), f"{one.indptr.file} must be int64")
         demand(one.indices.dtype in ("int32", "int64") and len(one.indices.shape) == 1, f"{one.indices.file} must be int32 or int64")
@@ -322,4 +335,5 @@ def _from_json(document: dict[str, Any]) -> PartManifest:
         edges=edges,
         made=dict(document["made"]),
         cut_from=document.get("cut_from"),
+        held_out=dict(document.get("held_out", {})),
     )

@@ -18,6 +18,7 @@ from penstock.partition.trainers import assign_trainers
 from penstock.partition.writer import refuse_existing, write_parts
 from penstock.store import Store
 from penstock.store.budget import format_bytes, require_room
+from penstock.store.format import ENDS
 from penstock.store.progress import Progress, Quiet, hearing
 
 
@@ -46,8 +47,8 @@ def partition_store(
         progress: receives the stages.
     Returns:
         The description as in the manifests: method, seed, seconds of choosing owners, and `Quality.as_dict`; with several trainers also
-        their number, the share of edges between trainers of one part, and the balance of their train nodes. `written_s`: seconds of
-        writing.
+        their number, the share of edges between trainers of one part, and the balance of their train nodes. `links`, if some were held
+        out: edge type -> part -> number. `written_s`: seconds of writing.
     Raises:
         UsageError: as for `assign`; the destination is not empty. StoreError: reading or writing failed.
     """
@@ -73,6 +74,8 @@ def partition_store(
     took_s = time.perf_counter() - started
     quality = measure(graph, owners, num_parts, train)
     made = {"method": method, "seed": seed, "seconds": round(took_s, 3), **quality.as_dict()}
+    links = {"/".join(e): {part: len(store.link_field(ENDS[0], part, e)) for part in store.link_parts(e)} for e in store.types_with_links()}
+    made |= {"links": links} if links else {}
     trainers = None
     if trainers_per_part > 1:
         progress.note(f"dividing each part among {trainers_per_part} trainers")

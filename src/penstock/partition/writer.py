@@ -25,7 +25,7 @@ from penstock.records import EdgeType, NodeType, check_neighbors
 from penstock.store import Store
 from penstock.store.files import explained
 from penstock.store.fingerprint import fingerprint
-from penstock.store.format import MANIFEST, ArraySpec, folder_of_edges, folder_of_nodes
+from penstock.store.format import MANIFEST, ArraySpec, folder_of_edges, folder_of_links, folder_of_nodes
 from penstock.store.format import file_name as as_file_name
 from penstock.store.progress import Progress, Quiet, stage
 from penstock.store.writer import StoreWriter, write_manifest
@@ -89,6 +89,7 @@ def write_parts(
                 edges={e: each[part] for e, each in edges.items()},
                 made=made,
                 cut_from=store.digest,
+                held_out=dict(store.held_out),
             )
             write_manifest(writer.folder / f"part-{part}" / MANIFEST, manifest)
         writer.commit(PartitionManifest(num_parts, digest.hexdigest(), made))
@@ -134,8 +135,8 @@ def _write_nodes(
     splits: dict[str, dict[str, list[ArraySpec]]] = {}
     for split, parts in entry.splits.items():
         for part, spec in parts.items():
-            blocks, file = (block for _, block in store.array_file(spec).blocks(BLOCK_BYTES)), f"{as_file_name(split)}/{as_file_name(part)}"
-            splits.setdefault(split, {})[part] = _to_all(blocks, f"{folder}/split/{file}.npy", spec.dtype, num_parts, writer)
+            file = f"{folder}/split/{as_file_name(split)}/{as_file_name(part)}.npy"
+            splits.setdefault(split, {})[part] = _copy(store, spec, file, num_parts, writer)
     return [
         PartNodes(
             num_nodes=entry.num_nodes,
@@ -158,8 +159,7 @@ def _write_edges(
     num_parts = book.num_parts
     folder = folder_of_edges(edge_type)
     csc = store.csc(edge_type)
-    told, blocks = fingerprint(csc.indices), (block for _, block in store.array_file(entry.indptr).blocks(BLOCK_BYTES))
-    indptr = _to_all(blocks, f"{folder}/indptr.npy", "int64", num_parts, writer)
+    told, indptr = fingerprint(csc.indices), _copy(store, entry.indptr, f"{folder}/indptr.npy", num_parts, writer)
     dealt = {}
     for name, spec in {"indices": entry.indices, **({"edge_id": entry.edge_id} if entry.edge_id else {}), **entry.fields}.items():
         folder_of = f"{folder}/rows" if name in entry.fields else folder
@@ -167,6 +167,10 @@ def _write_edges(
         if spec is entry.indices:
             blocks = _counted(blocks, edge_type, degrees)
         dealt[name] = _deal(blocks, f"{folder_of}/{as_file_name(name)}.npy", spec, num_parts, writer)
+    links: dict[str, dict[str, list[ArraySpec]]] = {}
+    for part, columns in entry.links.items():
+        files = {name: f"{folder_of_links(edge_type, part)}/{as_file_name(name)}.npy" for name in columns}
+        links[part] = {name: _copy(store, spec, files[name], num_parts, writer) for name, spec in columns.items()}
     found = []
     for p in range(num_parts):
         list_ptr = writer.array(f"part-{p}/{folder}/list_ptr.npy", "int64")
@@ -182,6 +186,7 @@ def _write_edges(
                 indices=dealt["indices"][p],
                 edge_id=dealt["edge_id"][p] if entry.edge_id else None,
                 fields={name: dealt[name][p] for name in entry.fields},
+                links={part: {name: specs[p] for name, specs in columns.items()} for part, columns in links.items()},
             )
         )
     return found
@@ -214,9 +219,17 @@ def _deal(blocks: Iterable[Block], file: str, spec: ArraySpec, num_parts: int, w
     return [_within(out.finish(), p) for p, out in enumerate(outs)]
 
 
-def _to_all(blocks: Iterable[np.ndarray], file: str, dtype: str, num_parts: int, writer: StoreWriter) -> list[ArraySpec]:
+def _copy(store: Store, spec: ArraySpec, file: str, num_parts: int, writer: StoreWriter) -> list[ArraySpec]:
+    """Write an array of the store to every part."""
+    blocks = (block for _, block in store.array_file(spec).blocks(BLOCK_BYTES))
+    return [replace(one, properties=spec.properties) for one in _to_all(blocks, file, spec.dtype, num_parts, writer, spec.shape[1:])]
+
+
+def _to_all(
+    blocks: Iterable[np.ndarray], file: str, dtype: str, num_parts: int, writer: StoreWriter, row_shape: tuple[int, ...] = ()
+) -> list[ArraySpec]:
     """Write the same array to every part."""
-    outs = [writer.array(f"part-{p}/{file}", dtype) for p in range(num_parts)]
+    outs = [writer.array(f"part-{p}/{file}", dtype, row_shape) for p in range(num_parts)]
     for block in blocks:
         for out in outs:
             out.append(block)

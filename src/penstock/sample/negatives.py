@@ -18,7 +18,7 @@ from penstock import rng
 from penstock.errors import InputError, NotSupportedError, UsageError
 from penstock.kernels.build_csc import cpu as build_kernels
 from penstock.kernels.links import cpu
-from penstock.records import NodeType, index_dtype
+from penstock.records import EdgeType, Graph, NodeType, index_dtype
 from penstock.store.budget import require_room
 from penstock.store.tiers import Elements
 
@@ -28,6 +28,9 @@ ATTEMPTS = 64
 
 LONGEST = 2048
 """Longest list that is searched element by element, which takes less than a microsecond."""
+
+AreEdges = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""(int64[n] sources, int64[n] targets) -> bool[n], whether each pair is an edge."""
 
 _NO_IDS, _NO_SUMS = np.empty(0, np.int64), np.empty(0, np.float64)
 
@@ -63,6 +66,15 @@ def make_adjacency(indptr: np.ndarray, indices: np.ndarray, longest: int = LONGE
     for target, first, end in zip(targets, ptr, ptr[1:], strict=False):
         sources[first:end] = np.sort(indices[indptr[target] : indptr[target + 1]])
     return Adjacency(indptr, indices, longest, targets, ptr, sources)
+
+
+def known_edges(graph: Graph, edge_type: EdgeType, what: str) -> tuple[Adjacency | None, AreEdges | None]:
+    """How it is found out that pairs are edges of a type: by its lists, or, of a partition, by asking. `what`: needs it, for messages."""
+    csc = graph.adjacency[edge_type]
+    if csc.are_edges is not None:
+        return None, csc.are_edges
+    graph.check_lists()
+    return make_adjacency(csc.indptr, csc.all_indices(what)), None
 
 
 NOTHING = make_adjacency(np.zeros(1, np.int64), np.empty(0, np.int32))._replace(indptr=_NO_IDS)
@@ -147,7 +159,7 @@ class Negatives:
     targets: Candidates
     edges: Adjacency | None = None
     given: Adjacency | None = None
-    are_edges: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    are_edges: AreEdges | None = None
 
     @property
     def are_exact(self) -> bool:
@@ -191,7 +203,7 @@ class Negatives:
     def _draw_in_rounds(
         self,
         how: tuple[Any, ...],
-        are_edges: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        are_edges: AreEdges,
         is_positive: np.ndarray,
         drawn: tuple[np.ndarray, np.ndarray],
     ) -> None:

@@ -27,6 +27,8 @@ BLOCK_BYTES = 1 << 26
 
 ENDS = ("src", "dst")
 """Columns that hold the ends of links that were held out of the graph."""
+HELD_OUT = "held_out"
+"""In the provenance of a store: edge type -> how links were held out of it."""
 
 BFLOAT16 = "bfloat16"
 DTYPES = {

@@ -24,16 +24,13 @@ from penstock import rng
 from penstock.errors import InputError, MissingFieldError, NodeIdError, StoreError, UsageError, argument
 from penstock.records import EdgeType, Graph, reverses_of
 from penstock.store.budget import format_bytes
-from penstock.store.format import ENDS
+from penstock.store.format import ENDS, HELD_OUT
 from penstock.store.opened import Store
 from penstock.store.progress import Progress, Quiet, stage
 from penstock.store.results import refuse_in_store
 from penstock.store.sifting import PARTS, ByChance, Chooser, Without, by_value, find_firsts, sift, write_links
 from penstock.store.watch import check_bytes
 from penstock.store.writer import StoreWriter
-
-HELD_OUT = "held_out"
-"""In the provenance of a store: edge type -> how links were held out of it."""
 
 
 def hold_out(
@@ -107,12 +104,6 @@ def hold_out(
     made = {"num_edges": edges[chosen].num_edges, "num_links": counts, "num_reverses": left_out}
     made["num_like_given"] = store.num_edges[chosen] - num_known
     return {"store": str(writer.destination), "edge_type": list(chosen), **how, **made}
-
-
-def reverses_left_out(store: Store, edge_type: EdgeType) -> list[EdgeType]:
-    """The edge types of which the reverses of links were left out, too, but for the type itself."""
-    known = store.manifest.provenance.get(HELD_OUT, {}).get("/".join(edge_type), {})
-    return [(source, name, target) for source, name, target in known.get("reverse", [])]
 
 
 def _edge_type(store: Store, given: Sequence[str] | None) -> EdgeType:

@@ -216,11 +216,16 @@ def _edge_from_json(document: dict[str, Any], num_dst: int) -> EdgeEntry:
         indices=indices,
         edge_id=edge_id,
         fields={key: spec_from_json(spec, num_edges) for key, spec in document["fields"].items()},
-        links={part: _links_from_json(columns) for part, columns in document.get("links", {}).items()},
+        links=links_from_json(document.get("links", {})),
     )
 
 
-def _links_from_json(document: dict[str, Any]) -> dict[str, ArraySpec]:
+def links_from_json(document: dict[str, Any]) -> dict[str, dict[str, ArraySpec]]:
+    """Return the links of an edge type, by part and column."""
+    return {part: _columns_from_json(columns) for part, columns in document.items()}
+
+
+def _columns_from_json(document: dict[str, Any]) -> dict[str, ArraySpec]:
     columns = {name: spec_from_json(spec) for name, spec in document.items()}
     for spec in (columns[end] for end in ENDS):
         demand(spec.dtype in ("int32", "int64") and len(spec.shape) == 1, f"{spec.file} must be int32 or int64, a list")

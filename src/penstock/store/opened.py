@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -27,12 +27,15 @@ from penstock.errors import (
     UsageError,
     argument,
     damaged,
+    listed,
+    pick,
     reason_of,
 )
 from penstock.records import CSC, EdgeType, Graph, NodeType
 from penstock.store.arrays import ArrayFile
 from penstock.store.files import open_file
-from penstock.store.format import ENDS, MANIFEST, ArraySpec
+from penstock.store.format import HELD_OUT, MANIFEST, ArraySpec
+from penstock.store.links import HasLinks
 from penstock.store.manifest import EdgeEntry, Manifest, NodeEntry, parse_manifest
 
 if TYPE_CHECKING:
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Store:
+class Store(HasLinks):
     """A graph on disk. Make one with `penstock.ingest`, open it with `penstock.open`.
 
     Attributes:
@@ -163,10 +166,10 @@ class Store:
         if given is None and len(entries) == 1:
             return next(iter(entries.values()))
         if given is None and entries:
-            raise MissingFieldError(f"{self.path} has several {kind} types, say which: {_listed(entries)}")
+            raise MissingFieldError(f"{self.path} has several {kind} types, say which: {listed(entries)}")
         found = entries.get(tuple(given) if isinstance(given, list) else given)
         if found is None:
-            raise MissingFieldError(f"{self.path} has no {kind} type {given!r}; it has {_listed(entries)}")
+            raise MissingFieldError(f"{self.path} has no {kind} type {given!r}; it has {listed(entries)}")
         return found
 
     def node_fields(self, node_type: NodeType | None = None) -> Mapping[str, ArraySpec]:
@@ -180,11 +183,11 @@ class Store:
     def node_field(self, name: str, node_type: NodeType | None = None) -> np.ndarray:
         """Return the map of a node field: [num_nodes, ...]; bfloat16 as uint16 bits (see `node_fields` for the dtype). None: the only
         type."""
-        return self.map(_pick(self.node_fields(node_type), name, f"{self.path}: node type {node_type or self.node_types[0]!r}"))
+        return self.map(pick(self.node_fields(node_type), name, f"{self.path}: node type {node_type or self.node_types[0]!r}"))
 
     def edge_field(self, name: str, edge_type: EdgeType | None = None) -> np.ndarray:
         """Return the map of an edge field in CSC order: [num_edges, ...]; bfloat16 as uint16 bits. None: the only type."""
-        return self.map(_pick(self.edge_fields(edge_type), name, f"{self.path}: edge type {edge_type or self.edge_types[0]!r}"))
+        return self.map(pick(self.edge_fields(edge_type), name, f"{self.path}: edge type {edge_type or self.edge_types[0]!r}"))
 
     def csc(self, edge_type: EdgeType | None = None) -> CSC:
         """Return the in-neighbour lists of one edge type, memory-mapped: int64 indptr, int32 or int64 indices. None: the only type.
@@ -201,42 +204,10 @@ class Store:
         csc = self.csc(edge_type)
         return np.stack([csc.indices.astype(np.int64), np.repeat(np.arange(csc.num_dst), np.diff(csc.indptr))])
 
-    def link_parts(self, edge_type: EdgeType | None = None) -> list[str]:
-        """Return the parts of the edges that were held out of the graph ("val", "test"), if there are any. None: the only type that has
-        some."""
-        return list(self._links(edge_type))
-
-    def links(self, part: str, edge_type: EdgeType | None = None) -> np.ndarray:
-        """Return the links of one part, which are edges that were held out of the graph (see `penstock.hold_out`).
-
-        Args:
-            part: "val", "test" or another that the store has.
-            edge_type: None takes the only type that has links.
-        Returns:
-            int64[2, n]: source and target of each. Takes 16 bytes per link.
-        """
-        return np.stack([self.link_field(end, part, edge_type).astype(np.int64) for end in ENDS])
-
-    def link_fields(self, part: str, edge_type: EdgeType | None = None) -> Mapping[str, ArraySpec]:
-        """Return name -> dtype, shape and properties of what is known of each link of a part: `src`, `dst`, `edge_id` if the store keeps
-        it, and the fields of the edges. None: the only type that has links."""
-        where = f"{self.path}: edge type {edge_type or self.type_with_links()!r}"
-        return MappingProxyType(_pick(self._links(edge_type), part, where, "part of links"))
-
-    def link_field(self, name: str, part: str, edge_type: EdgeType | None = None) -> np.ndarray:
-        """Return the map of a field of the links of a part: [n, ...]; bfloat16 as uint16 bits. None: the only type that has links."""
-        where = f"{self.path}: links {part!r} of {edge_type or self.type_with_links()!r}"
-        return self.map(_pick(self.link_fields(part, edge_type), name, where))
-
-    def _links(self, edge_type: EdgeType | None) -> Mapping[str, Mapping[str, ArraySpec]]:
-        return self._edge(edge_type or self.type_with_links()).links
-
-    def type_with_links(self) -> EdgeType:
-        """Return the only edge type of which links were held out; if there are none, the only edge type."""
-        candidates = [name for name, entry in self.manifest.edges.items() if entry.links] or self.edge_types
-        if len(candidates) != 1:
-            raise UsageError(f"{self.path}: several edge types could have links, name one of {_listed(candidates)}")
-        return candidates[0]
+    @property
+    def held_out(self) -> Mapping[str, Any]:
+        """See `HasLinks`."""
+        return self.manifest.provenance.get(HELD_OUT, {})
 
     def graph(self) -> Graph:
         """Return the topology, memory-mapped: the lists of all edge types, in their order."""
@@ -261,17 +232,17 @@ class Store:
         if not splits:
             raise no_split(self.path, node_type)
         if split is None and len(splits) > 1 and "default" not in splits:
-            raise UsageError(f"{where} has several splits, choose one by {argument('split')}: {_listed(splits)}")
+            raise UsageError(f"{where} has several splits, choose one by {argument('split')}: {listed(splits)}")
         if split is None:
             split = "default" if "default" in splits else next(iter(splits), "default")
-        return self.map(_pick(_pick(splits, split, where, "split"), part, f"{where}, split {split!r}", "part"))
+        return self.map(pick(pick(splits, split, where, "split"), part, f"{where}, split {split!r}", "part"))
 
     def _type_with_splits(self, node_type: NodeType | None) -> NodeType:
         if node_type is not None:
             return node_type
         candidates = [name for name, entry in self.manifest.nodes.items() if entry.splits] or self.node_types
         if len(candidates) != 1:
-            raise UsageError(f"{self.path}: several node types could have splits, name one of {_listed(candidates)}")
+            raise UsageError(f"{self.path}: several node types could have splits, name one of {listed(candidates)}")
         return candidates[0]
 
     def has_original_ids(self, node_type: NodeType | None = None) -> bool:
@@ -341,13 +312,3 @@ def no_split(path: str | os.PathLike[str], node_type: NodeType) -> MissingFieldE
         f"{path}: node type '{node_type}' has no split into train, val and test: ingest it with one, a column of the node table "
         "(`--split COLUMN`) or arrays train_mask, val_mask and test_mask"
     )
-
-
-def _listed(names: Sequence[Any] | Mapping[Any, Any]) -> str:
-    return ", ".join(map(repr, names)) or "none"
-
-
-def _pick(items: Mapping[str, Any], name: str, where: str, kind: str = "field") -> Any:
-    if name not in items:
-        raise MissingFieldError(f"{where} has no {kind} {name!r}; it has {_listed(items)}")
-    return items[name]

@@ -170,7 +170,7 @@ def read_training_data(store: Store | PartsStore, config: TrainConfig, task: Tas
     """Read a store for a run, or raise with what is missing. `task`: what was learnt from another store; labels and splits are left out
     then, and `config` says the target."""
     graph = store.graph().without_edge_numbers()
-    target, links = _what_is_learnt(store, config, is_to_be_learnt=task is None)
+    target, links = what_is_learnt(store, config, is_to_be_learnt=task is None)
     if config.weight is not None:
         choose_weights({e: store.edge_fields(e) for e in store.edge_types}, config.weight, str(store.path))
     specs = _features(store)
@@ -203,21 +203,19 @@ def read_training_data(store: Store | PartsStore, config: TrainConfig, task: Tas
     )
 
 
-def _what_is_learnt(store: Store | PartsStore, config: TrainConfig, *, is_to_be_learnt: bool) -> tuple[NodeType, HeldOutLinks | None]:
+def what_is_learnt(store: Store | PartsStore, config: TrainConfig, *, is_to_be_learnt: bool = True) -> tuple[NodeType, HeldOutLinks | None]:
     """The node type whose labels are learnt; or that links lead to, and these."""
     named = config.target
     if named in store.node_types:
         return named, None
-    if isinstance(store, Store) and named is None:
-        with_links = [e for e in store.edge_types if store.link_parts(e)]
+    if named is None:
+        with_links = store.types_with_links()
         if len(with_links) > 1:
-            types = " or ".join(",".join(e) for e in with_links)
+            types = " or ".join(map(",".join, with_links))
             raise UsageError(f"links were held out of several edge types of {store.path}, choose one by {argument('target')}: {types}")
         named = ",".join(with_links[0]) if with_links else None
     if named is None:
         return _type_with_labels(store), None
-    if not isinstance(store, Store):
-        raise UsageError(f"{argument('target', named)} is not a node type of {store.path}; it has {store.node_types}")
     links = links_of(store, config, edge_type_named(store, named, is_to_be_learnt=is_to_be_learnt))
     return links.edge_type[2], links
 

@@ -85,9 +85,9 @@ class Evaluation:
         """The same for links, by the rows of all nodes that are ends of links or negatives."""
         data = self._learner.data
         if self._ends is None:
-            self._ends = links.nodes(data.graph)
+            self._ends = links.nodes(data.graph, self._ranks)
         rows = {t: (nodes, self.rows(loader, nodes, data.task.read, t)) for t, nodes in self._ends.items()}
-        val, test = (links.score(data.graph, part, rows, data.task) for part in ("val", "test"))
+        val, test = (links.score(data.graph, part, rows, data.task, self._ranks) for part in ("val", "test"))
         return _known(val), _known(test)
 
     def rows(self, loader: AnyLoader, nodes: np.ndarray, finish: Finish, node_type: NodeType | None = None) -> np.ndarray:

@@ -1,8 +1,9 @@
 """Links as what a run learns: edges that were held out of a store's graph, told from pairs that no edge joins.
 
-In: a store that `penstock.hold_out` made. Out: a loader of the edges that stayed, whose batches do not show them; the scores of a batch;
-and those of the held-out parts, by rows of all their nodes. Invariants: the score of a pair is the product of the rows of its ends; each
-link of val and test has the same negatives in every evaluation, none of which is a link that the store knows.
+In: a store that `penstock.hold_out` made, or a partition of one. Out: a loader of the edges that stayed, whose batches do not show them;
+the scores of a batch; and those of the held-out parts, by rows of all their nodes. Invariants: the score of a pair is the product of the
+rows of its ends; each link of val and test has the same negatives in every evaluation, by any number of processes, none of which is a link
+that the store knows.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from penstock.errors import UsageError, argument
 from penstock.feed import LinkNeighborLoader
 from penstock.feed.inputs import ArrayInput
 from penstock.records import EdgeType, Graph, NodeType
-from penstock.sample.negatives import Candidates, Negatives, adjacency_of, make_adjacency, make_candidates
-from penstock.store import Store
+from penstock.sample.negatives import Candidates, Negatives, adjacency_of, known_edges, make_candidates
 from penstock.store.format import ENDS
-from penstock.store.held_out import reverses_left_out
+from penstock.store.links import HasLinks
 from penstock.train.config import TrainConfig
+from penstock.train.ranks import Ranks
 from penstock.train.task import Task
 
 PARTS = ("val", "test")
@@ -106,32 +107,39 @@ class HeldOutLinks:
         """Nodes, at most, whose rows an evaluation needs."""
         return 2 * (self.counts["val"] + self.counts["test"]) + POOL
 
-    def nodes(self, graph: Graph) -> dict[NodeType, np.ndarray]:
+    def nodes(self, graph: Graph, ranks: Ranks) -> dict[NodeType, np.ndarray]:
         """Node type -> int64[n], the nodes whose rows an evaluation needs, ascending."""
-        is_needed = {t: np.zeros(graph.num_nodes[t], np.bool_) for t in self.node_types}
         source, _, target = self.edge_type
-        for part in PARTS:
-            for sources, candidates in self._blocks(graph, part):
+
+        def find() -> dict[NodeType, np.ndarray]:
+            is_needed = {t: np.zeros(graph.num_nodes[t], np.bool_) for t in self.node_types}
+            for sources, candidates in (block for part in PARTS for block in self._blocks(graph, part, ranks)):
                 is_needed[source][sources] = True
                 is_needed[target][candidates.reshape(-1)] = True
-        return {t: np.flatnonzero(each) for t, each in is_needed.items()}
+            return {t: np.flatnonzero(each) for t, each in is_needed.items()}
 
-    def score(self, graph: Graph, part: str, rows: Rows, task: Task) -> float:
+        found = ranks.gather(ranks.agree(find))
+        return {t: np.unique(np.concatenate([each[t] for each in found])) for t in self.node_types}
+
+    def score(self, graph: Graph, part: str, rows: Rows, task: Task, ranks: Ranks) -> float:
         """The metric of val or test; nan where it has no links."""
         source, _, target = self.edge_type
-        digests = []
-        for sources, candidates in self._blocks(graph, part):
-            found = products(_rows_of(rows[source], sources), _rows_of(rows[target], candidates))
-            digests.append(task.digest(found.numpy()))
-        return task.score_digest(np.concatenate(digests), np.zeros(len(self.ends[part][0]), np.int64)) if digests else float("nan")
 
-    def _blocks(self, graph: Graph, part: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Links of a part, a few at a time: (int64[n] sources, int64[n, 1 + eval_negatives] targets, of which the first is the link's)."""
+        def digest() -> list[np.ndarray]:
+            blocks = self._blocks(graph, part, ranks)
+            return [task.digest(products(_rows_of(rows[source], ends), _rows_of(rows[target], others)).numpy()) for ends, others in blocks]
+
+        count, own = len(self.ends[part][0]), ranks.agree(digest)
+        return task.score_digest(ranks.merge(own), np.zeros(count, np.int64)) if count else float("nan")
+
+    def _blocks(self, graph: Graph, part: str, ranks: Ranks) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """This process's links of a part, a few at a time: (int64[n] sources, int64[n, 1 + eval_negatives] targets, of which the first is
+        the link's)."""
         if self._negatives is None:
             self._negatives = self._make_negatives(graph)
         sources, targets = self.ends[part]
         size = max(1, _BLOCK // (1 + self.eval_negatives))
-        for number, first in enumerate(range(0, sources.size, size)):
+        for number, first in list(enumerate(range(0, sources.size, size)))[ranks.place :: ranks.num_ranks]:
             mine = sources[first : first + size].astype(np.int64)
             _, others, _ = self._negatives.draw(mine, None, seed=self.seed, epoch=_NO_EPOCH + PARTS.index(part), batch=number)
             own = targets[first : first + size].astype(np.int64)
@@ -139,15 +147,16 @@ class HeldOutLinks:
 
     def _make_negatives(self, graph: Graph) -> Negatives:
         source, _, target = self.edge_type
-        csc, (num_sources, num_targets) = graph.adjacency[self.edge_type], (graph.num_nodes[t] for t in (source, target))
-        graph.check_lists()
+        num_sources, num_targets = (graph.num_nodes[t] for t in (source, target))
+        edges, are_edges = known_edges(graph, self.edge_type, "the score of links")
         sources, targets = (np.concatenate(ends) for ends in zip(*self.ends.values(), strict=True))
         return Negatives(
             self.eval_negatives,
             None,
             self._candidates(target, num_targets),
-            make_adjacency(csc.indptr, csc.indices),
+            edges,
             adjacency_of(sources, targets, num_sources, num_targets),
+            are_edges,
         )
 
     def _candidates(self, node_type: NodeType, num_nodes: int) -> Candidates:
@@ -173,23 +182,23 @@ def _rows_of(known: tuple[np.ndarray, np.ndarray], nodes: np.ndarray) -> Tensor:
     return torch.from_numpy(rows[places])
 
 
-def links_of(store: Store, config: TrainConfig, edge_type: EdgeType) -> HeldOutLinks:
-    """The links of an edge type of a store; where none were held out of it, only their type is known, as it is enough to apply a model."""
+def links_of(store: HasLinks, config: TrainConfig, edge_type: EdgeType) -> HeldOutLinks:
+    """The links of an edge type; where none were held out of it, only their type is known, as it is enough to apply a model."""
     nothing, parts = np.empty(0, np.int64), store.link_parts(edge_type)
     ends: dict[str, Any] = {
         part: tuple(store.link_field(end, part, edge_type) for end in ENDS) if part in parts else (nothing, nothing) for part in PARTS
     }
     how = config.num_negatives, config.eval_negatives, config.seed
-    return HeldOutLinks(edge_type, reverses_left_out(store, edge_type), store.num_edges[edge_type], ends, *how)
+    return HeldOutLinks(edge_type, store.reverses_left_out(edge_type), store.manifest.edges[edge_type].num_edges, ends, *how)
 
 
-def edge_type_named(store: Store, target: str, *, is_to_be_learnt: bool) -> EdgeType:
+def edge_type_named(store: HasLinks, target: str, *, is_to_be_learnt: bool) -> EdgeType:
     """The edge type that a text names, whose links were held out where they are to be learnt."""
     found: Any = tuple(part.strip() for part in target.split(","))
-    if found not in store.num_edges or (is_to_be_learnt and not store.link_parts(found)):
-        held_out = ", ".join(",".join(e) for e in store.edge_types if store.link_parts(e)) or "none"
+    if found not in store.manifest.edges or (is_to_be_learnt and not store.link_parts(found)):
+        held_out = ", ".join(map(",".join, store.types_with_links())) or "none"
         raise UsageError(
-            f"{argument('target', target)} is not a node type of {store.path}, which are {', '.join(store.node_types)}, nor an edge type "
-            f"that links were held out of, which are {held_out}"
+            f"{argument('target', target)} is not a node type of {store.path}, which are {', '.join(store.manifest.nodes)}, nor an edge "
+            f"type that links were held out of, which are {held_out}"
         )
     return found

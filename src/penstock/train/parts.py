@@ -6,7 +6,7 @@ where they are; features are only said to be there: the loader reads them from w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from penstock.partition.book import Book
 from penstock.partition.part import num_parts_at
 from penstock.records import EdgeType, Graph, NodeType
 from penstock.store import ArraySpec
+from penstock.store.links import HasLinks
 from penstock.train.ranks import Ranks
 from penstock.train.task import as_labels
 
@@ -44,7 +45,7 @@ def joined(path: str, ranks: Ranks) -> Iterator[PartitionedGraph | None]:
         yield graph
 
 
-class PartsStore:
+class PartsStore(HasLinks):
     """See above.
 
     Args:
@@ -57,7 +58,17 @@ class PartsStore:
     def __init__(self, path: str, graph: PartitionedGraph, ranks: Ranks, split: str | None) -> None:
         self._joined, self._ranks, self._split = graph, ranks, split
         self._labels: dict[NodeType, SomeLabels] = {}
-        self.path, self.digest, self.cut_from = Path(path), graph.part.manifest.digest, graph.part.manifest.cut_from
+        self.path, self.manifest = Path(path), graph.part.manifest
+        self.digest, self.cut_from = self.manifest.digest, self.manifest.cut_from
+
+    def map(self, spec: ArraySpec) -> np.ndarray:
+        """The map of an array of this part."""
+        return self._joined.part.map(spec)
+
+    @property
+    def held_out(self) -> Mapping[str, Any]:
+        """See `HasLinks`."""
+        return self.manifest.held_out
 
     @property
     def num_nodes(self) -> dict[NodeType, int]:
@@ -71,16 +82,16 @@ class PartsStore:
 
     def node_fields(self, node_type: NodeType) -> dict[str, ArraySpec]:
         """Name -> what is known of it; shapes are those of this part."""
-        return self._joined.part.manifest.nodes[node_type].fields
+        return self.manifest.nodes[node_type].fields
 
     @property
     def edge_types(self) -> list[EdgeType]:
         """All of them."""
-        return list(self._joined.part.manifest.edges)
+        return list(self.manifest.edges)
 
     def edge_fields(self, edge_type: EdgeType) -> dict[str, ArraySpec]:
         """Name -> what is known of it; shapes are those of this part."""
-        return self._joined.part.manifest.edges[edge_type].fields
+        return self.manifest.edges[edge_type].fields
 
     def graph(self) -> Graph:
         """The topology, but for its neighbours."""
@@ -95,7 +106,7 @@ class PartsStore:
 
     def split_names(self, node_type: NodeType) -> list[str]:
         """Names of its splits."""
-        return list(self._joined.part.manifest.nodes[node_type].splits)
+        return list(self.manifest.nodes[node_type].splits)
 
     def split(self, part: str, split: str | None, node_type: NodeType) -> np.ndarray:
         """int64[n], ids of one part of a split."""

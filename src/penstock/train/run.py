@@ -41,7 +41,7 @@ from penstock.store.results import ResultFile, refuse_in_store
 from penstock.store.watch import check_bytes, check_place
 from penstock.train import checkpoint
 from penstock.train.config import TrainConfig
-from penstock.train.data import TrainingData, read_training_data
+from penstock.train.data import TrainingData, read_training_data, what_is_learnt
 from penstock.train.description import describe_data, describe_run
 from penstock.train.evaluation import Evaluation
 from penstock.train.folder import interrupts_wait, lock_folder, write_json
@@ -94,10 +94,11 @@ def train(
     ranks.agree(lambda: refuse_in_store(folder))
     with joined(config.store, ranks) as graph, ExitStack() as stack:
         store = ranks.agree(lambda: Store.open(config.store)) if graph is None else PartsStore(config.store, graph, ranks, config.split)
-        if isinstance(store, PartsStore):
-            store.read_labels(config.metric)
         digest = store.digest
         ranks.agree(partial(_check_alike, digest, config, ranks.from_first(lambda: (digest, config))))
+        _, links = ranks.agree(lambda: what_is_learnt(store, config))
+        if isinstance(store, PartsStore) and links is None:
+            store.read_labels(config.metric)
         # refuses most of what cannot work before the folder is made
         run = ranks.agree(lambda: _Run(config, store, folder, observer or Observer(), ranks))
         ranks.agree(lambda: _check_predictions(file, run.data))

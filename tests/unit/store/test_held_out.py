@@ -13,7 +13,7 @@ import penstock
 from penstock.cli.hold_out import as_text
 from penstock.errors import InputError
 from penstock.records import EDGE
-from penstock.store import check, held_out, sifting
+from penstock.store import check, sifting
 
 LIKES, REV, BUYS = ("user", "likes", "item"), ("item", "rev_likes", "user"), ("user", "buys", "item")
 
@@ -241,8 +241,8 @@ def test_links_of_two_types(tmp_path):
     penstock.hold_out(one, tmp_path / "two", edge_type=BUYS, reverse="none")
     two = penstock.open(tmp_path / "two")
     assert np.array_equal(two.links("val", LIKES), one.links("val"))
-    assert held_out.reverses_left_out(two, LIKES) == [REV]
-    assert held_out.reverses_left_out(two, BUYS) == []
+    assert two.reverses_left_out(LIKES) == [REV]
+    assert two.reverses_left_out(BUYS) == []
     assert pairs(two.links("test", BUYS)) <= pairs(whole.edge_index(BUYS))
     with pytest.raises(penstock.errors.UsageError, match="has links held out of user/likes/item already"):
         penstock.hold_out(one, tmp_path / "three", edge_type=REV)

@@ -6,24 +6,20 @@ In: a `Graph` and arrays with one row per node or edge (in CSC order). Out: an i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch_geometric.data import Data, HeteroData
 
-from penstock.feed.fields import Field, TensorRows
-from penstock.feed.inputs.base import Input, no_parts_of_links, no_such_label
-from penstock.feed.links import ChosenLinks, EdgeEnds, Ends, GivenEnds
+from penstock.feed.fields import PYG_EDGE_NAMES, Field, TensorRows
+from penstock.feed.inputs.base import Input
+from penstock.feed.inputs.held_out import links_held_out
+from penstock.feed.links import ChosenLinks, EdgeEnds, Ends
 from penstock.records import EdgeType, Graph, NodeType
 from penstock.sample.times import PYG_NAMES, Timestamps, choose_times, store_times, times_are_bfloat16
 from penstock.sample.weights import Weights, choose_weights, decoded, store_weights
 from penstock.store import Store
-from penstock.store.format import BFLOAT16, ENDS
-
-PYG_EDGE_NAMES = {"x": "edge_attr", "weight": "edge_weight", "time": "edge_time"}
-"""What PyG calls the edge fields of a store; others keep their names."""
 
 Arrays = Mapping[Any, Mapping[str, np.ndarray]]
 
@@ -150,32 +146,8 @@ class StoreInput(ArrayInput):
         return self.store
 
     def links_by_name(self, part: str, edge_type: EdgeType | None) -> ChosenLinks:
-        """Those that were held out of the graph, as they lie in the store; "train": all edges of their type."""
-        store = self.store
-        with_links = [e for e in store.edge_types if store.link_parts(e)]
-        if not with_links or edge_type not in (None, *with_links):
-            raise no_parts_of_links(part)
-        edge_type = store.type_with_links() if edge_type is None else edge_type
-        specs = store.edge_fields(edge_type)
-        names = {PYG_EDGE_NAMES.get(name, name): name for name in specs}
-
-        def field(name: str) -> Callable[[np.ndarray], Any]:
-            stored = names.get(name, name)
-            if stored not in specs:
-                raise no_such_label(edge_type, name, names)
-            rows = store.edge_field(stored, edge_type) if part == "train" else store.link_field(stored, part, edge_type)
-            source = TensorRows(rows, f"links {part} {name}", torch.bfloat16 if specs[stored].dtype == BFLOAT16 else None)
-            return lambda numbers: source.gather(numbers, np.empty)
-
-        if part == "train":
-            return replace(self.all_edges(edge_type), field=field, is_part=True)
-
-        def known() -> GivenEnds:
-            parts = [[store.link_field(end, each, edge_type) for each in store.link_parts(edge_type)] for end in ENDS]
-            return GivenEnds(*map(np.concatenate, parts))
-
-        ends = GivenEnds(*(store.link_field(end, part, edge_type) for end in ENDS))
-        return ChosenLinks(edge_type, ends, field, is_part=True, known=known)
+        """Those that were held out of the graph; "train": all edges of their type."""
+        return links_held_out(self, self.store, part, edge_type)
 
     def weights(self, name: str) -> dict[EdgeType, Weights]:
         """The weights of edges of that name, by edge type."""

@@ -13,9 +13,11 @@ import torch
 
 from penstock.exchange import PartitionedGraph
 from penstock.exchange.tables import FIELDS, NEIGHBORS, draws_by, draws_in_time, draws_in_time_of_sources, numbers_in, sums_of
-from penstock.feed.inputs.arrays import PYG_EDGE_NAMES, ArrayInput
+from penstock.feed.fields import PYG_EDGE_NAMES
+from penstock.feed.inputs.arrays import ArrayInput
 from penstock.feed.inputs.base import no_such_label
-from penstock.feed.links import EdgeEnds, Ends
+from penstock.feed.inputs.held_out import links_held_out
+from penstock.feed.links import ChosenLinks, EdgeEnds, Ends
 from penstock.gather import RowKind, TieredTable
 from penstock.partition import Book
 from penstock.records import EdgeType, Graph, NodeType
@@ -60,6 +62,10 @@ class PartsInput(ArrayInput):
         """All edges in CSC order; for each batch, ends and numbers of its links are read from their owners."""
         csc = self.graph.adjacency[edge_type]
         return EdgeEnds(edge_type, csc, self.graph.num_nodes[edge_type[0]], self.parts.elements(NEIGHBORS, edge_type)), csc.numbers
+
+    def links_by_name(self, part: str, edge_type: EdgeType | None) -> ChosenLinks:
+        """Those that were held out of the whole graph, which every part has; "train": all edges of their type."""
+        return links_held_out(self, self.parts.part, part, edge_type)
 
     def edge_field(self, edge_type: EdgeType, name: str) -> Callable[[np.ndarray], torch.Tensor]:
         """Read with the other fields of the edges."""

@@ -1,0 +1,85 @@
+"""Links that were held out of a graph, as they lie beside it: in a store, or in each part of a partition of one.
+
+In: a manifest whose edge types may have some. Out: their ends, and what else is known of them, as maps. Nothing is copied.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import UsageError, listed, pick
+from penstock.records import EdgeType
+from penstock.store.format import ENDS, ArraySpec
+
+
+class HasLinks(ABC):
+    """A store, or a part of a partition.
+
+    Attributes:
+        path: of its folder.
+        manifest: its description; `edges` is edge type -> an entry with the number of edges and the links.
+    """
+
+    path: Path
+    manifest: Any
+
+    @abstractmethod
+    def map(self, spec: ArraySpec) -> np.ndarray:
+        """Return the map of one array."""
+
+    @property
+    @abstractmethod
+    def held_out(self) -> Mapping[str, Any]:
+        """Edge type, its names joined by "/" -> how links were held out of it (see `penstock.hold_out`)."""
+
+    def link_parts(self, edge_type: EdgeType | None = None) -> list[str]:
+        """Return the parts of the edges that were held out of the graph ("val", "test"), if there are any. None: the only type that has
+        some."""
+        return list(self._links(edge_type))
+
+    def links(self, part: str, edge_type: EdgeType | None = None) -> np.ndarray:
+        """Return the links of one part, which are edges that were held out of the graph (see `penstock.hold_out`).
+
+        Args:
+            part: "val", "test" or another that the store has.
+            edge_type: None takes the only type that has links.
+        Returns:
+            int64[2, n]: source and target of each. Takes 16 bytes per link.
+        """
+        return np.stack([self.link_field(end, part, edge_type).astype(np.int64) for end in ENDS])
+
+    def link_fields(self, part: str, edge_type: EdgeType | None = None) -> Mapping[str, ArraySpec]:
+        """Return name -> dtype, shape and properties of what is known of each link of a part: `src`, `dst`, `edge_id` if the store keeps
+        it, and the fields of the edges. None: the only type that has links."""
+        where = f"{self.path}: edge type {edge_type or self.type_with_links()!r}"
+        return MappingProxyType(pick(self._links(edge_type), part, where, "part of links"))
+
+    def link_field(self, name: str, part: str, edge_type: EdgeType | None = None) -> np.ndarray:
+        """Return the map of a field of the links of a part: [n, ...]; bfloat16 as uint16 bits. None: the only type that has links."""
+        where = f"{self.path}: links {part!r} of {edge_type or self.type_with_links()!r}"
+        return self.map(pick(self.link_fields(part, edge_type), name, where))
+
+    def types_with_links(self) -> list[EdgeType]:
+        """Return the edge types of which links were held out."""
+        return [e for e, entry in self.manifest.edges.items() if entry.links]
+
+    def type_with_links(self) -> EdgeType:
+        """Return the only edge type of which links were held out; if there are none, the only edge type."""
+        candidates = self.types_with_links() or list(self.manifest.edges)
+        if len(candidates) != 1:
+            raise UsageError(f"{self.path}: several edge types could have links, name one of {listed(candidates)}")
+        return candidates[0]
+
+    def reverses_left_out(self, edge_type: EdgeType) -> list[EdgeType]:
+        """Return the edge types of which the reverses of links were left out, too, but for the type itself."""
+        known = self.held_out.get("/".join(edge_type), {})
+        return [(source, name, target) for source, name, target in known.get("reverse", [])]
+
+    def _links(self, edge_type: EdgeType | None) -> Mapping[str, Mapping[str, ArraySpec]]:
+        return pick(self.manifest.edges, tuple(edge_type or self.type_with_links()), str(self.path), "edge type").links
