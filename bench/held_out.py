@@ -26,6 +26,7 @@ from penstock.records import NODE
 from penstock.store import Store, ingest
 from penstock.train import TrainConfig, train
 from penstock.train.data import read_training_data
+from penstock.train.ranks import Ranks
 
 SEEDS = 5
 FANOUTS, BATCH_SIZE, HIDDEN, DROPOUT, LR = (10, 5), 512, 64, 0.2, 0.005
@@ -60,7 +61,7 @@ def by_hand(config: TrainConfig, store: Store) -> float:
             optimizer.step()
         with torch.no_grad():
             rows = {NODE: (nodes, copy.deepcopy(model).eval()(data.x, data.edge_index).numpy())}
-        val, test = (learnt.links.score(learnt.graph, part, rows, learnt.task) for part in ("val", "test"))
+        val, test = (learnt.links.score(learnt.graph, part, rows, learnt.task, Ranks()) for part in ("val", "test"))
         best = max(best, (val, test))
     return best[1]
 
