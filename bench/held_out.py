@@ -45,7 +45,7 @@ def by_hand(config: TrainConfig, store: Store) -> float:
     torch.manual_seed(config.seed)
     data: Any = Data(x=torch.from_numpy(np.array(store.node_field("x"))).float(), edge_index=torch.from_numpy(store.edge_index()))
     learnt = read_training_data(store, config)
-    assert learnt.links is not None
+    assert learnt.edges is not None
     loader = LinkNeighborLoader(
         data, FANOUTS, batch_size=BATCH_SIZE, shuffle=True, neg_sampling="binary", exclude_positives=False, seed=config.seed
     )
@@ -61,7 +61,7 @@ def by_hand(config: TrainConfig, store: Store) -> float:
             optimizer.step()
         with torch.no_grad():
             rows = {NODE: (nodes, copy.deepcopy(model).eval()(data.x, data.edge_index).numpy())}
-        val, test = (learnt.links.score(learnt.graph, part, rows, learnt.task, Ranks()) for part in ("val", "test"))
+        val, test = (learnt.edges.score(None, learnt.graph, part, rows, learnt.task, Ranks()) for part in ("val", "test"))
         best = max(best, (val, test))
     return best[1]
 

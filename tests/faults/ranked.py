@@ -228,6 +228,7 @@ def links_in_parts(folder, rank):
         "split": run(folder, "split-links", store="typed-links-parts", **typed | dict(order=None)),
         "named": run(folder, "named-links", store="typed-links-parts", target=",".join(LINKED), **typed),
         "nodes": run(folder, "nodes-links", store="typed-links-parts", target=LINKED[2], **typed | dict(metric="auto")),
+        "labels": run(folder, "labels-links", store="typed-links-parts", edge_label="x", **typed),
         "unknown": run(folder, "unknown-links", store="typed-links-parts", target="a,b,c", **typed),
     }
 

@@ -270,13 +270,13 @@ def test_links(said, folder):
     made = infer_run(folder / "links-full", folder / "rows-of-links.npy")
     data = read_training_data(Store.open(folder / "links"), TrainConfig(store=str(folder / "links"), **SETTINGS))
     rows = {NODE: (np.arange(400), np.load(made["out"]))}
-    assert data.links.score(data.graph, "test", rows, data.task, Ranks()) == pytest.approx(first["full"]["test"], abs=1e-3)
+    assert data.edges.score(None, data.graph, "test", rows, data.task, Ranks()) == pytest.approx(first["full"]["test"], abs=1e-3)
 
 
 def test_links_over_parts(said, folder):
     """Steps and scores are those over the store that was cut; the links of the typed one are found without being named."""
     first, second = said["links_in_parts"]
-    for name in set(first) - {"unknown"}:
+    for name in set(first) - {"unknown", "labels"}:
         assert shared(first[name]) == shared(second[name]), name
     of_store = said["links"][0]["full"]
     for key in ("digest", "losses", "seeds", "steps"):
@@ -288,6 +288,7 @@ def test_links_over_parts(said, folder):
     assert first["split"]["seeds"] == first["whole"]["seeds"] == [Store.open(folder / "typed-links").num_edges[LINKED]]
     assert first["split"]["digest"] != first["whole"]["digest"]
     assert first["nodes"]["seeds"] != first["whole"]["seeds"]
+    assert "is a partition, and edge_label is learnt over a store" in first["labels"]["message"]
     assert "'a,b,c' is not a node type" in first["unknown"]["message"]
     assert "links were held out of, which are author,writes,paper" in first["unknown"]["message"]
 

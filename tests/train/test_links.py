@@ -96,7 +96,7 @@ def test_scores_are_those_of_the_rows(metric, kind, store, typed, tmp_path):
         assert source["out"] != target["out"]
         rows["user"] = np.load(source["out"])
     config = TrainConfig(store=str(of.path), **QUICK | {"metric": metric, "eval_negatives": 30})
-    links = read_training_data(of, config).links
+    links = read_training_data(of, config).edges
     ranks, own, others = [], [], []
     for sources, candidates in links._blocks(of.graph(), "test", Ranks()):
         scores = (rows[links.edge_type[0]][sources][:, None] * rows[links.edge_type[2]][candidates]).sum(-1)
@@ -116,7 +116,7 @@ def test_negatives_of_evaluations(store, typed):
     """The same every time, of each link so many; none is a link that the store knows."""
     for of in (store, typed):
         config = TrainConfig(store=str(of.path), **QUICK | {"eval_negatives": 7})
-        links, again = (read_training_data(of, config).links for _ in range(2))
+        links, again = (read_training_data(of, config).edges for _ in range(2))
         known = {tuple(pair) for index in (of.edge_index(links.edge_type), *map(of.links, ("val", "test"))) for pair in index.T.tolist()}
         for part in ("val", "test"):
             blocks, others = list(links._blocks(of.graph(), part, Ranks())), list(again._blocks(of.graph(), part, Ranks()))
@@ -135,7 +135,7 @@ def test_negatives_of_large_graphs_are_among_few_nodes(store, monkeypatch):
     """So that an evaluation needs no more than these, and the ends of links; still none of them is a link."""
     monkeypatch.setattr(links_module, "POOL", 20)
     config = TrainConfig(store=str(store.path), **QUICK | {"eval_negatives": 7})
-    links = read_training_data(store, config).links
+    links = read_training_data(store, config).edges
     ends = np.concatenate([store.links("val"), store.links("test")], axis=1)
     known = {tuple(pair) for pair in np.concatenate([store.edge_index(), ends], axis=1).T.tolist()}
     drawn = set()
@@ -153,7 +153,7 @@ def test_no_batch_shows_its_links(store, typed):
     for of in (store, typed):
         config = TrainConfig(store=str(of.path), **QUICK)
         data = read_training_data(of, config)
-        loader = data.links.loader(penstock.LinkNeighborLoader, data.source(), [5, 3], batch_size=128, seed=0)
+        loader = data.edges.loader(penstock.LinkNeighborLoader, data.source(), [5, 3], batch_size=128, seed=0)
         count = 0
         for batch in loader:
             source, target = (batch, batch) if of is store else (batch["user"], batch["item"])
@@ -193,7 +193,7 @@ def test_a_step_by_hand(typed):
     config = TrainConfig(store=str(typed.path), **QUICK | {"num_negatives": 3})
     data = read_training_data(typed, config)
     learner = Learner(config, data, torch.device("cpu"))
-    loader = data.links.loader(penstock.LinkNeighborLoader, data.source(), [5, 3], batch_size=64, seed=0)
+    loader = data.edges.loader(penstock.LinkNeighborLoader, data.source(), [5, 3], batch_size=64, seed=0)
     batch = next(iter(loader))
     loss, scores, labels = learner.loss(batch)
     rows = learner._rows_of_seeds(batch)

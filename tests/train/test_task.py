@@ -119,7 +119,7 @@ def test_a_label_beyond_the_classes_is_refused():
 
 @pytest.mark.parametrize("is_matrix", [False, True])
 def test_which_nodes_have_a_label(is_matrix, monkeypatch):
-    monkeypatch.setattr("penstock.train.task._BLOCK", 3)
+    monkeypatch.setattr("penstock.train.task.BLOCK", 3)
     labels = np.array([0, -1, 2, 1, -1, 0, 3])
     if is_matrix:
         labels = np.array([[0, 1], [np.nan, 1], [1, 1], [0, 0], [1, -1], [0, 1], [1, 0]])

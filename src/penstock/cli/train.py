@@ -57,6 +57,9 @@ def _the_model(
             "with labels)"
         ),
     ] = None,
+    edge_label: Annotated[
+        str | None, typer.Option(help="Field of the edges of such a type, ratings for instance, which is learnt in place of links.")
+    ] = None,
     num_neighbors: Annotated[
         str,
         typer.Option(
@@ -377,7 +380,7 @@ def as_text(result: Result, written: dict[str, Path]) -> str:
     from penstock.report import words
 
     parts, epochs = result.description["parts"], f"{result.epochs} epoch{'s' * (result.epochs > 1)}"
-    what = "links" if result.description["is_of_links"] else "nodes with a label"
+    what = {"nodes": "nodes with a label"}.get(seeds := result.description["seeds"], seeds)
     test = f"test {result.metric} {words.score(result.test, result.metric)}" if parts["test"] else f"no test {what}"
     best = f"{epochs}, no val {what}"
     if parts["val"] and result.best_epoch is not None:

@@ -67,7 +67,7 @@ def introduction(description: dict[str, Any], num_epochs: int) -> str:
     threads = f"{description['num_workers']} sampling and {description['torch_threads']} model threads"
     names = " and ".join(words.scored_parts(description))
     scored = f", {names} by sampled neighbourhoods" if names and description["evaluation"] == "sampled" else ""
-    by = f", {'links' if description['is_of_links'] else 'labels'} scored by {description['metric']}"
+    by = f", {'links' if description['seeds'] == 'links' else 'labels'} scored by {description['metric']}"
     return f"{description['model']}, {batches}, {epochs}, {threads}{by}{scored}{_kept(description)}{_on_device(description)}"
 
 

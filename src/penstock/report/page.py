@@ -119,7 +119,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
         *[(f"features: {name}", " x ".join(f"{length:,}" for length in shape)) for name, shape in d["features"].items()],
         *([("aggregated", f"by {d['aggregated']}, over all neighbours: the first layer has no edges")] if d["aggregated"] else []),
         *[(f"features: {name}", "none: each node learns a row of its own") for name in d["nodes"] if name not in d["features"]],
-        *[(part, f"{count:,} {'links' if d['is_of_links'] else 'nodes'}") for part, count in d["parts"].items()],
+        *[(part, f"{count:,} {d['seeds']}") for part, count in d["parts"].items()],
         *([("processes", f"{d['num_ranks']}, each with batches of its own; {OF_THE_FIRST}")] if d["num_ranks"] > 1 else []),
         *([("weights", f"by {d['config']['weight']}, {words.num_bytes(d['weight_bytes'])}")] if d["weight_bytes"] else []),
         *([("plan", f"{d['plan']['recipe']}: {words.kept(d)}")] if d["plan"] else []),

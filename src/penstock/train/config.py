@@ -40,6 +40,7 @@ class TrainConfig:
         model: one of MODELS; "auto" takes sage, or rgcn for typed graphs.
         target: node type whose labels are learnt; or "source,name,target", the edge type whose links are, which were held out of the store
             (`penstock.hold_out`). None: the only one with such links, or else with labels.
+        edge_label: field of the edges of such a type, which is learnt in place of links: classes, labels or numbers.
         num_neighbors: fanout per layer, element 0 next to the seeds; -1 = all. With aggregated features (see `penstock.aggregate`) the
             model has one layer more.
         weight: edge field in proportion to which neighbours are drawn in training; None draws uniformly. Evaluation takes all neighbours.
@@ -82,6 +83,7 @@ class TrainConfig:
     store: str
     model: str = "auto"
     target: str | None = None
+    edge_label: str | None = None
     num_neighbors: tuple[int, ...] = (15, 10)
     weight: str | None = None
     shared_draws: int = 0

@@ -6,6 +6,7 @@ In: an open store and a configuration. Out: everything the loop and the inferenc
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +21,10 @@ from penstock.store.opened import no_split
 from penstock.train.aggregate import MODEL_OF
 from penstock.train.config import PLAIN_MODELS, TYPED_MODELS, TrainConfig
 from penstock.train.division import Division
-from penstock.train.links import HeldOutLinks, edge_type_named, links_of
-from penstock.train.models import GNN
+from penstock.train.edge_labels import LabelledEdges, labels_of_edges
+from penstock.train.held_out import HeldOutEdges, edge_type_named
+from penstock.train.links import links_of
+from penstock.train.models import GNN, PairHead
 from penstock.train.parts import PartsStore
 from penstock.train.ranks import Ranks
 from penstock.train.rows import LearntRows
@@ -40,8 +43,8 @@ class TrainingData:
 
     Attributes:
         graph: topology.
-        target: node type whose labels are learnt, or that links lead to.
-        links: that are learnt; None: labels are. With links there are no labels, and no nodes in parts.
+        target: node type whose labels are learnt, or that the edges lead to that are.
+        edges: that are learnt, links or labels of edges; None: labels of nodes are. With them there are no others, and no nodes in parts.
         x: features per node type that has any; of a partition only their shape and dtype.
         labels: of the target, see `as_labels`. Of a partition, those of the nodes in the split (`SomeLabels`).
         parts: "train", "val", "test" -> int64 ids of the target that have a label; val and test may be empty.
@@ -66,17 +69,17 @@ class TrainingData:
     normalize: str
     aggregated: str | None
     store: Store | PartsStore
-    links: HeldOutLinks | None = None
+    edges: HeldOutEdges | None = None
 
     @property
     def counts(self) -> dict[str, int]:
-        """Part ("train", "val", "test") -> number of nodes or links."""
-        return {part: int(ids.size) for part, ids in self.parts.items()} if self.links is None else self.links.counts
+        """Part ("train", "val", "test") -> number of nodes or edges."""
+        return {part: int(ids.size) for part, ids in self.parts.items()} if self.edges is None else self.edges.counts
 
     @property
     def what(self) -> str:
         """What is learnt of the graph: a node type or an edge type, as `TrainConfig.target` has it."""
-        return self.target if self.links is None else ",".join(self.links.edge_type)
+        return self.target if self.edges is None else ",".join(self.edges.edge_type)
 
     def source(self) -> ArrayInput:
         """The input of the training loader: features. Labels are those of the seeds alone, and are looked up there."""
@@ -124,7 +127,9 @@ class TrainingData:
             )
         widths = {t: self.x[t].shape[1] if t in self.x else None for t in self.graph.num_nodes}
         nodes, all_nodes = nodes or {}, self.graph.num_nodes
-        outputs = self.task.num_outputs
+        outputs, of_pairs = self.task.num_outputs, None
+        if isinstance(self.edges, LabelledEdges):
+            outputs, of_pairs = config.hidden, PairHead(config.hidden, outputs, config.dropout)
         if self.graph.is_homogeneous:
             is_aggregated, width = self.aggregated is not None, widths[NODE] or config.hidden
             width = width // 2 if self.aggregated in ("mean", "sum") else width
@@ -132,14 +137,19 @@ class TrainingData:
             rows = None if widths[NODE] else LearntRows(all_nodes[NODE], config.hidden, nodes.get(NODE))
             return GNN(
                 kind, sizes, rows=rows, dropout=config.dropout, input_dropout=config.input_dropout, heads=config.heads,
-                is_aggregated=is_aggregated,
+                is_aggregated=is_aggregated, of_pairs=of_pairs,
             )  # fmt: skip
         make_rows = lambda t: LearntRows(all_nodes[t], config.hidden, nodes.get(t))  # noqa: E731 (in the order of the types)
-        source = None if self.links is None else self.links.edge_type[0]
+        source = None if self.edges is None else self.edges.edge_type[0]
         return TypedGNN(
             kind, widths, make_rows, self.graph.edge_types, self.target, source, hidden=config.hidden, num_outputs=outputs,
             num_layers=config.num_layers, dropout=config.dropout, input_dropout=config.input_dropout, heads=config.heads,
+            of_pairs=of_pairs,
         )  # fmt: skip
+
+    def read(self, outputs: np.ndarray) -> np.ndarray:
+        """What the model returns for nodes, as users read it."""
+        return outputs if self.edges is not None else self.task.read(outputs)
 
     def check_rows(self, hidden: int, nodes: dict[NodeType, np.ndarray] | None = None) -> None:
         """Refuse learnt rows whose training would take too much of this process; `nodes` as of `make_model`."""
@@ -153,10 +163,10 @@ class TrainingData:
 
 
 class _Features(ArrayInput):
-    """Features of nodes, and of edges the weights that they are drawn by."""
+    """Features of nodes, and of edges the weights that they are drawn by, and labels that are learnt."""
 
     def __init__(self, data: TrainingData, store: Store) -> None:
-        arrays, self._store = {t: {"x": rows} for t, rows in data.x.items()}, store
+        arrays, self._store, self._edges = {t: {"x": rows} for t, rows in data.x.items()}, store, data.edges
         super().__init__(
             data.graph, arrays, is_bfloat16=lambda t, name: name == "x" and t in data.bfloat16, is_mapped=True, packed_in=store
         )
@@ -165,12 +175,17 @@ class _Features(ArrayInput):
         """The weights as the store has them."""
         return store_weights(self._store, name)
 
+    def edge_field(self, edge_type: EdgeType, name: str) -> Callable[[np.ndarray], torch.Tensor]:
+        """The labels that are learnt, as the loss takes them."""
+        assert isinstance(self._edges, LabelledEdges)
+        return self._edges.of("train")
+
 
 def read_training_data(store: Store | PartsStore, config: TrainConfig, task: Task | None = None) -> TrainingData:
     """Read a store for a run, or raise with what is missing. `task`: what was learnt from another store; labels and splits are left out
     then, and `config` says the target."""
     graph = store.graph().without_edge_numbers()
-    target, links = what_is_learnt(store, config, is_to_be_learnt=task is None)
+    target, edges = what_is_learnt(store, config, is_to_be_learnt=task is None)
     if config.weight is not None:
         choose_weights({e: store.edge_fields(e) for e in store.edge_types}, config.weight, str(store.path))
     specs = _features(store)
@@ -182,7 +197,9 @@ def read_training_data(store: Store | PartsStore, config: TrainConfig, task: Tas
             f"{argument('normalize', config.normalize)} comes too late for the features of {store.path}, which are aggregated: leave it out"
         )
     labels, parts, num_unlabelled = np.empty(0, np.int64), {}, {}
-    if links is not None:
+    if isinstance(edges, LabelledEdges):
+        task = edges.task
+    elif edges is not None:
         task = link_task(config.metric, config.hidden)
     elif task is None:
         labels, parts, num_unlabelled, task = _read_labels(store, config.split, target, config.metric)
@@ -199,25 +216,38 @@ def read_training_data(store: Store | PartsStore, config: TrainConfig, task: Tas
         normalize=config.normalize,
         aggregated=aggregated,
         store=store,
-        links=links,
+        edges=edges,
     )
 
 
-def what_is_learnt(store: Store | PartsStore, config: TrainConfig, *, is_to_be_learnt: bool = True) -> tuple[NodeType, HeldOutLinks | None]:
-    """The node type whose labels are learnt; or that links lead to, and these."""
+def what_is_learnt(store: Store | PartsStore, config: TrainConfig, *, is_to_be_learnt: bool = True) -> tuple[NodeType, HeldOutEdges | None]:
+    """The node type whose labels are learnt; or that edges lead to, and these."""
     named = config.target
-    if named in store.node_types:
+    if named in store.node_types and config.edge_label is None:
         return named, None
+    if named in store.node_types:
+        raise UsageError(f"{argument('edge_label')} is of edges, and {argument('target', named)} is a node type: name an edge type")
     if named is None:
         with_links = store.types_with_links()
         if len(with_links) > 1:
             types = " or ".join(map(",".join, with_links))
             raise UsageError(f"links were held out of several edge types of {store.path}, choose one by {argument('target')}: {types}")
         named = ",".join(with_links[0]) if with_links else None
-    if named is None:
+    if named is None and config.edge_label is None:
         return _type_with_labels(store), None
-    links = links_of(store, config, edge_type_named(store, named, is_to_be_learnt=is_to_be_learnt))
-    return links.edge_type[2], links
+    if named is None:
+        raise UsageError(
+            f"{argument('edge_label')} is learnt of edges of which some were held out: make such a store of {store.path} first "
+            "(`penstock hold-out`)"
+        )
+    edge_type = edge_type_named(store, named, is_to_be_learnt=is_to_be_learnt)
+    if config.edge_label is None:
+        return edge_type[2], links_of(store, config, edge_type)
+    if isinstance(store, PartsStore):
+        raise UsageError(
+            f"{store.path} is a partition, and {argument('edge_label')} is learnt over a store: take the one that it was cut from"
+        )
+    return edge_type[2], labels_of_edges(store, config, edge_type)
 
 
 def _read_labels(

@@ -34,7 +34,7 @@ def describe_data(store: Store | PartsStore, data: TrainingData) -> dict[str, An
         "features": {t: list(rows.shape) for t, rows in data.x.items()},
         "aggregated": data.aggregated,
         "target": data.what,
-        "is_of_links": data.links is not None,
+        "seeds": "nodes" if data.edges is None else data.edges.what,
         "split": data.split,
         "parts": data.counts,
         "metric": data.task.metric,

@@ -25,9 +25,9 @@ from penstock.records import NodeType
 from penstock.store.budget import format_bytes
 from penstock.store.process_memory import free_bytes
 from penstock.train.config import TrainConfig
+from penstock.train.held_out import HeldOutEdges
 from penstock.train.inference import Finish, infer_sampled, source_of, steps_of
 from penstock.train.learner import Learner
-from penstock.train.links import HeldOutLinks
 from penstock.train.ranks import Ranks
 from penstock.train.shared_layers import SharedLayers
 
@@ -73,21 +73,21 @@ class Evaluation:
     def scores(self, loader: AnyLoader) -> tuple[float | None, float | None]:
         """Return (val, test); None without such nodes, and for what cannot be said, such as auc over one class."""
         data = self._learner.data
-        if data.links is not None:
-            return self._scores_of_links(data.links, loader)
+        if data.edges is not None:
+            return self._scores_of_edges(data.edges, loader)
         parts = [data.parts[part] for part in ("val", "test")]
         digests = self.rows(loader, np.concatenate(parts), finish=data.task.digest)
         of_parts = zip(np.split(digests, [parts[0].size]), parts, strict=True)
         val, test = (data.task.score_digest(ours, data.labels_of(ids)) for ours, ids in of_parts)
         return _known(val), _known(test)
 
-    def _scores_of_links(self, links: HeldOutLinks, loader: AnyLoader) -> tuple[float | None, float | None]:
-        """The same for links, by the rows of all nodes that are ends of links or negatives."""
-        data = self._learner.data
+    def _scores_of_edges(self, edges: HeldOutEdges, loader: AnyLoader) -> tuple[float | None, float | None]:
+        """The same for edges, by the rows of all nodes that are their ends, or negatives."""
+        data, model = self._learner.data, self._learner.model
         if self._ends is None:
-            self._ends = links.nodes(data.graph, self._ranks)
-        rows = {t: (nodes, self.rows(loader, nodes, data.task.read, t)) for t, nodes in self._ends.items()}
-        val, test = (links.score(data.graph, part, rows, data.task, self._ranks) for part in ("val", "test"))
+            self._ends = edges.nodes(data.graph, self._ranks)
+        rows = {t: (nodes, self.rows(loader, nodes, data.read, t)) for t, nodes in self._ends.items()}
+        val, test = (edges.score(model, data.graph, part, rows, data.task, self._ranks) for part in ("val", "test"))
         return _known(val), _known(test)
 
     def rows(self, loader: AnyLoader, nodes: np.ndarray, finish: Finish, node_type: NodeType | None = None) -> np.ndarray:
@@ -135,7 +135,7 @@ def _lack_of_room(config: TrainConfig, learner: Learner) -> str:
     data, num_kept = learner.data, len(steps_of(learner.model, learner.data.graph)) - 1
     num_nodes = sum(data.graph.num_nodes.values())
     grows = 1 + sum(csc.num_edges for csc in data.graph.adjacency.values()) / max(1, num_nodes)
-    wanted = data.counts["val"] + data.counts["test"] if data.links is None else min(num_nodes, data.links.most_nodes)
+    wanted = data.counts["val"] + data.counts["test"] if data.edges is None else min(num_nodes, data.edges.most_nodes)
     rows = [min(num_nodes, int(wanted * grows**hops)) for hops in range(1, num_kept + 1)]
     left = max(0, free_bytes() - learner.num_bytes_to_come)
     num_bytes = 4 * config.hidden * sum(rows[-2:])  # one layer is read while the next one is written

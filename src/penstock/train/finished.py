@@ -84,14 +84,14 @@ def infer_run(
         raise UsageError(f"{argument('rows')} must be one of {', '.join(ROWS)}; got {rows!r}")
     folder, progress = Path(run), progress or Quiet()
     data, model, epoch = _learnt(folder, store, progress, is_inductive=inductive)
-    types = (data.target,) if data.links is None else data.links.node_types
+    types = (data.target,) if data.edges is None else data.edges.node_types
     target = data.target if node_type is None else node_type
     if target not in types:
         raise UsageError(f"{argument('node_type', target)}: the model of {run} has outputs for {' and '.join(map(repr, types))} only")
     name = rows if target == data.target else f"{rows}-{file_name(target)}"
     path, ending = result_file(folder / f"{name}.npy" if out is None else out, "out", (".npy", ".parquet"))
     model = model.to(tensor_device(device) if device != "cpu" else device)
-    steps = steps_of(model, data.graph, data.prepare, data.task.read, target)
+    steps = steps_of(model, data.graph, data.prepare, data.read, target)
     if rows == "hidden" and model.num_layers == 1:
         raise UsageError(f"the model of {run} has one layer, and none before it: {argument('rows', 'hidden')} needs two")
     steps = steps if rows == "outputs" else steps[:-1]

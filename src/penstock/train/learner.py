@@ -102,7 +102,7 @@ class Learner:
         self.steps_ahead, self._labels_there, self._degrees_there = 0, None, None
         if config.device != "cpu":
             self.steps_ahead = STEPS_AHEAD
-            if data.links is None:
+            if data.edges is None:
                 self._labels_there = torch.from_numpy(data.labels_of(data.parts["train"])).to(device)
             if isinstance(self.model, GNN) and self.model.needs_degree:
                 nodes = torch.arange(data.graph.num_nodes[NODE])
@@ -110,11 +110,10 @@ class Learner:
 
     def loss(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return (the mean loss over the seeds of a batch, their logits, their labels); of links, their scores."""
-        if self.data.links is None:
+        if self.data.edges is None:
             labels, logits = self._labels(batch), self.forward(batch)
         else:
-            logits = self.data.links.scores(self._rows_of_seeds(batch), batch)
-            labels = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
+            logits, labels = self.data.edges.outputs(self.model, self._rows_of_seeds(batch), batch)
         return self.data.task.loss(logits, labels), logits.detach(), labels
 
     def step(self, number: int, batch: Any, wishes: int) -> Outcome:

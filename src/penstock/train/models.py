@@ -79,6 +79,23 @@ KINDS = {
 """Names of PLAIN_MODELS (`train/config.py`) -> what they are."""
 
 
+class PairHead(nn.Module):
+    """What is said of a pair of nodes by the rows of both: a hidden layer over the two.
+
+    Args:
+        width: of a row. num_outputs: of what is said. dropout: of the hidden layer.
+    """
+
+    def __init__(self, width: int, num_outputs: int, dropout: float) -> None:
+        super().__init__()
+        self.mix, self.last, self.dropout = nn.Linear(2 * width, width), nn.Linear(width, num_outputs), dropout
+
+    def forward(self, sources: Tensor, targets: Tensor) -> Tensor:
+        """float[n, num_outputs] from float[n, width] of either end."""
+        mixed = self.mix(torch.cat([sources, targets], dim=1)).relu()
+        return self.last(dropout(mixed, self.dropout, self.training))
+
+
 class GNN(nn.Module):
     """L layers with ReLU and dropout between them.
 
@@ -89,6 +106,7 @@ class GNN(nn.Module):
         dropout, input_dropout: on the input of every layer but the first, and of the first.
         heads: of attention.
         is_aggregated: features are those of `penstock.aggregate`, and the first layer has no edges: there is a hop less than layers.
+        of_pairs: what is said of pairs of seeds; None: nothing.
     """
 
     def __init__(
@@ -101,6 +119,7 @@ class GNN(nn.Module):
         heads: int,
         rows: LearntRows | None = None,
         is_aggregated: bool = False,
+        of_pairs: PairHead | None = None,
     ) -> None:
         super().__init__()
         self.kind, self.num_layers, self.is_aggregated = kind, len(sizes) - 1, is_aggregated
@@ -109,6 +128,7 @@ class GNN(nn.Module):
         pairs = list(pairwise(sizes))
         last = self.num_layers - 1
         self.convs = nn.ModuleList([KINDS[kind].make(*pair, sizes[1], i == last, dropout, heads) for i, pair in enumerate(pairs)])
+        self.of_pairs = of_pairs
 
     def table(self, node_type: NodeType) -> LearntRows:
         """The rows that nodes learn."""

@@ -96,8 +96,8 @@ def train(
         store = ranks.agree(lambda: Store.open(config.store)) if graph is None else PartsStore(config.store, graph, ranks, config.split)
         digest = store.digest
         ranks.agree(partial(_check_alike, digest, config, ranks.from_first(lambda: (digest, config))))
-        _, links = ranks.agree(lambda: what_is_learnt(store, config))
-        if isinstance(store, PartsStore) and links is None:
+        _, edges = ranks.agree(lambda: what_is_learnt(store, config))
+        if isinstance(store, PartsStore) and edges is None:
             store.read_labels(config.metric)
         # refuses most of what cannot work before the folder is made
         run = ranks.agree(lambda: _Run(config, store, folder, observer or Observer(), ranks))
@@ -127,8 +127,8 @@ def refuse_new(config: TrainConfig, out: str | os.PathLike[str]) -> NodeType:
     if (folder / CHECKPOINT).exists():
         raise _holds_a_run(folder)
     data = read_training_data(Store.open(config.store), config)
-    if data.links is not None:
-        raise UsageError(f"{argument('recipe', 'auto')} tries plans with nodes as seeds, and links are learnt: name a recipe, or none")
+    if data.edges is not None:
+        raise UsageError(f"{argument('recipe', 'auto')} tries plans with nodes as seeds, and edges are learnt: name a recipe, or none")
     data.check_rows(config.hidden)
     with torch.device("meta"):
         data.make_model(config)
@@ -136,8 +136,8 @@ def refuse_new(config: TrainConfig, out: str | os.PathLike[str]) -> NodeType:
 
 
 def _check_predictions(file: ResultFile | None, data: TrainingData) -> None:
-    if file is not None and data.links is not None:
-        raise UsageError(f"{argument('predictions')} are of nodes, and links are learnt: `penstock infer` writes the rows of nodes")
+    if file is not None and data.edges is not None:
+        raise UsageError(f"{argument('predictions')} are of nodes, and edges are learnt: `penstock infer` writes the rows of nodes")
 
 
 def _holds_a_run(folder: Path) -> StateError:
@@ -212,11 +212,11 @@ class _Run:
                 step=self.learner.step_on_a_copy() if is_tried else None,
                 device=config.device,
             )
-            if data.links is None:
+            if data.edges is None:
                 nodes, order = (data.target, data.parts["train"]), make_order(self.plan, config, data)
                 loader = _Loader(data.source(), fanouts, input_nodes=nodes, order=order, **how)
             else:
-                loader = data.links.loader(_LinkLoader, data.source(), fanouts, order=self.plan.order, **how)
+                loader = data.edges.loader(_LinkLoader, data.source(), fanouts, order=self.plan.order, **how)
         if is_tried:
             give_back_freed_memory()  # of a copy of all learnt rows, say: what is allocated next may not fit into its pieces
         return loader

@@ -16,6 +16,7 @@ from penstock.feed import TypedLayer
 from penstock.records import EdgeType, NodeType
 from penstock.train.convs import Hgt, Sage
 from penstock.train.dropout import dropout
+from penstock.train.models import PairHead
 from penstock.train.rows import LearntRows
 
 
@@ -27,10 +28,11 @@ class TypedGNN(nn.Module):
         widths: node type -> feature width, or None where it has no features.
         make_rows: makes what the nodes of a type without features learn.
         edge_types: of the graph.
-        target: node type whose labels are learnt, or that links lead to.
-        source: node type that links come from; None: the same, or labels are learnt.
+        target: node type whose labels are learnt, or that the edges lead to that are.
+        source: node type that such edges come from; None: the same, or nodes are learnt.
         hidden, num_outputs, num_layers, heads: as usual.
         dropout, input_dropout: on the input of every layer, and on the features.
+        of_pairs: what is said of pairs of seeds; None: nothing.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class TypedGNN(nn.Module):
         dropout: float,
         input_dropout: float,
         heads: int,
+        of_pairs: PairHead | None = None,
     ) -> None:
         super().__init__()
         self.kind = kind
@@ -66,6 +69,7 @@ class TypedGNN(nn.Module):
             self.convs = nn.ModuleList(map(nn.ModuleDict, convs))
         self.head = nn.Linear(hidden, num_outputs)
         self.source, self.source_head = source, None if source in (None, target) else nn.Linear(hidden, num_outputs)
+        self.of_pairs = of_pairs
 
     def table(self, node_type: NodeType) -> LearntRows:
         """The rows that nodes of a type without features learn."""

@@ -6,6 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -47,9 +48,32 @@ def test_links_that_are_not_learnt(store, tmp_path, capfd):
     assert "choose one by" in train_said(tmp_path / "both")
     assert "is of nodes, and links are learnt" in train_said(tmp_path / "links", "--metric", "accuracy")
     assert "is of links" in train_said(store, "--metric", "mrr")
-    assert "are of nodes, and links" in train_said(tmp_path / "links", "--predictions", tmp_path / "classes.npy")
+    assert "are of nodes, and edges" in train_said(tmp_path / "links", "--predictions", tmp_path / "classes.npy")
     assert "name a recipe" in train_said(tmp_path / "links", "--recipe", "auto")
     assert "--num-negatives must be at least 1" in train_said(tmp_path / "links", "--num-negatives", "0")
+    assert not (tmp_path / "run").exists()
+
+
+def test_labels_of_edges_that_are_not_learnt(store, tmp_path, capfd):
+    data = make_data()
+    numbers = torch.arange(data.num_edges)
+    data.kind, data.some, data.far = numbers % 3, torch.where(numbers % 9 > 0, numbers % 2, -1), numbers + 10**6
+    data.unknown = torch.full((data.num_edges,), float("nan"))
+    ingest(data, tmp_path / "whole", allow_nan=True)
+    hold_out(tmp_path / "whole", tmp_path / "links")
+    hold_out(tmp_path / "whole", tmp_path / "given", val=0, test=np.array([[0, 1], [2, 3], [4, 5]]))
+
+    def train_said(place, *options):
+        return said(capfd, "train", place, *TRAIN, "--out", tmp_path / "run", *options)
+
+    assert "have no field 'what' to learn (--edge-label); they have " in train_said(tmp_path / "links", "--edge-label", "what")
+    assert "links 'test' were given, without 'kind'" in train_said(tmp_path / "given", "--edge-label", "kind")
+    assert "has no label: leave such edges out" in train_said(tmp_path / "links", "--edge-label", "some")
+    assert "choose a field of classes, or --metric rmse" in train_said(tmp_path / "links", "--edge-label", "far")
+    assert "no edge has a label in" in train_said(tmp_path / "links", "--edge-label", "unknown", "--metric", "rmse")
+    assert "--target node is a node type: name" in train_said(tmp_path / "links", "--edge-label", "kind", "--target", "node")
+    assert "of which some were held out: make such a store" in train_said(store, "--edge-label", "kind")
+    assert "is of links, and these are labels" in train_said(tmp_path / "links", "--edge-label", "kind", "--metric", "mrr")
     assert not (tmp_path / "run").exists()
 
 

@@ -1,0 +1,132 @@
+"""Edges that were held out of a store's graph, as what a run learns by those that stayed: see `links.py` and `edge_labels.py`.
+
+In: a store that `penstock.hold_out` made. Out: a loader of the edges that stayed, whose batches do not show them; what a model says of a
+batch; and scores of the held-out parts, by rows of all their ends. Invariant: a score is the same by any number of processes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from penstock.errors import UsageError, argument
+from penstock.feed import LinkNeighborLoader
+from penstock.feed.inputs import ArrayInput
+from penstock.records import EdgeType, Graph, NodeType
+from penstock.store.format import ENDS
+from penstock.store.links import HasLinks
+from penstock.train.ranks import Ranks
+from penstock.train.task import Task
+
+PARTS = ("val", "test")
+
+PAIRS = 1 << 16
+"""Pairs that are scored together."""
+
+Rows = dict[NodeType, tuple[np.ndarray, np.ndarray]]
+"""Node type -> its nodes, int64[n], ascending, and a row for each."""
+
+
+@dataclass(slots=True)
+class HeldOutEdges(ABC):
+    """Edges of one type.
+
+    Attributes:
+        what: a word for them.
+        edge_type: theirs.
+        reverses: edge types that hold their reverses.
+        num_edges: how many stayed in the graph, and are learnt.
+        ends: "val", "test" -> int[n] sources and int[n] targets; mapped.
+    """
+
+    what: ClassVar[str]
+    edge_type: EdgeType
+    reverses: list[EdgeType]
+    num_edges: int
+    ends: dict[str, tuple[np.ndarray, np.ndarray]]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Part ("train", "val", "test") -> number of edges."""
+        return {"train": self.num_edges, **{part: sources.size for part, (sources, _) in self.ends.items()}}
+
+    @property
+    def node_types(self) -> tuple[NodeType, ...]:
+        """Types of the ends."""
+        return tuple(dict.fromkeys((self.edge_type[0], self.edge_type[2])))
+
+    def loader(self, kind: type[LinkNeighborLoader], source: ArrayInput, num_neighbors: list[int], **how: Any) -> LinkNeighborLoader:
+        """The loader of all edges that stayed, without these and their reverses in their own batches.
+
+        Args:
+            kind: its class. source: features. num_neighbors, how: as of a loader.
+        """
+        left_out = [e for e in dict.fromkeys((self.edge_type, *self.reverses)) if e in source.graph.adjacency]
+        return kind(
+            source,
+            num_neighbors,
+            edge_label_index=None if source.graph.is_homogeneous else self.edge_type,
+            exclude_links=left_out,
+            **self._of_batches(),
+            **how,
+        )
+
+    @abstractmethod
+    def _of_batches(self) -> dict[str, Any]:
+        """What else a loader is told."""
+
+    @abstractmethod
+    def outputs(self, model: Any, rows: dict[NodeType, Tensor], batch: Any) -> tuple[Tensor, Tensor]:
+        """What the task takes of a batch, (outputs[n, ...], labels[n, ...]). `rows`: of the seeds, by node type."""
+
+    @property
+    @abstractmethod
+    def most_nodes(self) -> int:
+        """Nodes, at most, whose rows an evaluation needs."""
+
+    @abstractmethod
+    def nodes(self, graph: Graph, ranks: Ranks) -> dict[NodeType, np.ndarray]:
+        """Node type -> int64[n], the nodes whose rows an evaluation needs, ascending."""
+
+    @abstractmethod
+    def score(self, model: Any, graph: Graph, part: str, rows: Rows, task: Task, ranks: Ranks) -> float:
+        """The metric of val or test; nan where it has no edges."""
+
+    def _pieces(self, part: str, size: int, ranks: Ranks) -> Iterator[tuple[int, slice]]:
+        """This process's share of the edges of a part: the number of each piece, and which they are."""
+        count = self.counts[part]
+        for number, first in list(enumerate(range(0, count, size)))[ranks.place :: ranks.num_ranks]:
+            yield number, slice(first, min(first + size, count))
+
+
+def ends_of(store: HasLinks, edge_type: EdgeType) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """The ends of val and test; where none were held out, none: to apply a model it is enough to know the type."""
+    nothing = np.empty(0, np.int64)
+    ends: dict[str, tuple[np.ndarray, np.ndarray]] = {part: (nothing, nothing) for part in PARTS}
+    for part in ends.keys() & store.link_parts(edge_type):
+        ends[part] = store.link_field(ENDS[0], part, edge_type), store.link_field(ENDS[1], part, edge_type)
+    return ends
+
+
+def edge_type_named(store: HasLinks, target: str, *, is_to_be_learnt: bool) -> EdgeType:
+    """The edge type that a text names, whose links were held out where they are to be learnt."""
+    found: Any = tuple(part.strip() for part in target.split(","))
+    if found not in store.manifest.edges or (is_to_be_learnt and not store.link_parts(found)):
+        held_out = ", ".join(map(",".join, store.types_with_links())) or "none"
+        raise UsageError(
+            f"{argument('target', target)} is not a node type of {store.path}, which are {', '.join(store.manifest.nodes)}, nor an edge "
+            f"type that links were held out of, which are {held_out}"
+        )
+    return found
+
+
+def rows_of(known: tuple[np.ndarray, np.ndarray], nodes: np.ndarray) -> np.ndarray:
+    """The rows of int64[...] nodes, which are all known."""
+    ids, rows = known
+    places = nodes if ids.size and ids[-1] == ids.size - 1 else np.searchsorted(ids, nodes)
+    return rows[places]

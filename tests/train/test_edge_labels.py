@@ -1,0 +1,235 @@
+"""Labels of edges as what is learnt: classes, several labels and numbers, of edges that the graph has not got when they are told."""
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData
+
+import penstock
+from penstock.errors import InputError, MissingFieldError, UsageError
+from penstock.report.live import introduction, summary_of, what_is_there
+from penstock.report.page import render
+from penstock.train import TrainConfig, infer_run, train
+from penstock.train import task as task_module
+from penstock.train.data import read_training_data
+from penstock.train.edge_labels import SomeLabels
+from penstock.train.task import Classes, Labels, Numbers, is_fractional
+from tests.train.stores import make_store
+
+RATES, REV = ("user", "rates", "film"), ("film", "rev_rates", "user")
+QUICK = dict(num_neighbors=(5, 3), batch_size=128, hidden=16, epochs=8, num_workers=0, lr=0.01, dropout=0.0)
+LABELS = {"kind": "accuracy", "is_new": "auc", "tags": "micro-f1", "stars": "rmse", "pair": "rmse"}
+"""Fields of edges, and the metric that suits each."""
+
+
+def labels_of(first, second, random):
+    """Labels that follow from a number of either end, 0 to 3, with little noise."""
+    noise = torch.randn(first.numel(), generator=random) / 10
+    return {
+        "kind": (first + second) % 3,
+        "is_new": (first > second).to(torch.uint8),
+        "tags": torch.stack([first > 1, second > 1, first == second], dim=1).to(torch.uint8),
+        "stars": 100 + 10.0 * (first - second) + noise,
+        "pair": torch.stack([first + noise, 1000.0 * second], dim=1),
+    }
+
+
+def features(numbers, random):
+    return torch.nn.functional.one_hot(numbers, 4) + 0.1 * torch.randn(numbers.numel(), 4, generator=random)
+
+
+def plain_data():
+    random = torch.Generator().manual_seed(1)
+    edges = torch.randint(0, 240, (2, 4000), generator=random)
+    data = Data(edge_index=edges, num_nodes=240, x=features(torch.arange(240) % 4, random))
+    for name, labels in labels_of(*(edges % 4), random).items():
+        data[name] = labels
+    data.time = torch.arange(4000) + 10**6
+    data.some = torch.where(torch.arange(4000) % 50 == 7, -1, data.kind)
+    data.nothing = torch.full((4000,), 2.5)
+    return data
+
+
+def typed_data():
+    """Users with features, films without, whose numbers are learnt."""
+    random, data = torch.Generator().manual_seed(2), HeteroData()
+    edges = torch.stack([torch.randint(0, count, (6000,), generator=random) for count in (160, 60)])
+    data["user"].x, data["film"].num_nodes = features(torch.arange(160) % 4, random), 60
+    data[RATES].edge_index, data[REV].edge_index = edges, edges.flip(0)
+    for name, labels in labels_of(*(edges % 4), random).items():
+        data[RATES][name] = labels
+    return data
+
+
+def held_out(data, path, **how):
+    penstock.ingest(data, path / "whole")
+    penstock.hold_out(path / "whole", path / "store", val=0.1, test=0.2, **how)
+    return penstock.open(path / "store")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return held_out(plain_data(), tmp_path_factory.mktemp("plain"))
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory):
+    return held_out(typed_data(), tmp_path_factory.mktemp("typed"), edge_type=RATES)
+
+
+def config_of(store, field, **options):
+    return TrainConfig(store=str(store.path), edge_label=field, **QUICK | options)
+
+
+def run(store, folder, field, **options):
+    return train(config_of(store, field, **options), folder)
+
+
+@pytest.mark.parametrize("field", LABELS)
+@pytest.mark.parametrize("kind", ["plain", "typed"])
+def test_labels_are_learnt(field, kind, store, typed, tmp_path):
+    """Far better than whatever says nothing of the ends."""
+    of = store if kind == "plain" else typed
+    result = run(of, tmp_path / "run", field, epochs=30 if kind == "typed" else 15)
+    labels = of.link_field(field, "test", of.type_with_links()).astype(np.float64)
+    assert result.metric == LABELS[field]
+    assert result.description["seeds"] == "edges"
+    if result.metric == "rmse":
+        assert result.test < 0.4 * labels.std(axis=0).mean()
+    else:
+        assert result.test > {"accuracy": 0.75, "auc": 0.85, "micro-f1": 0.8}[result.metric]
+    assert result.history[-1].num_seeds == of.num_edges[of.type_with_links()]
+
+
+@pytest.mark.parametrize("model", ["gcn", "gat", "gin", "hgt"])
+def test_every_model_learns_them(model, store, typed, tmp_path):
+    result = run(typed if model == "hgt" else store, tmp_path / "run", "is_new", model=model, epochs=10)
+    assert result.test > (0.8 if model in ("gat", "hgt") else 0.55), "sums over neighbours, which are random here, drown a node's own row"
+
+
+@pytest.mark.parametrize("field", LABELS)
+@pytest.mark.parametrize("kind", ["plain", "typed"])
+def test_scores_are_those_of_the_rows(field, kind, store, typed, tmp_path):
+    """What `penstock infer` writes for both ends, and the head that is in the checkpoint, give the score that the run said."""
+    of = store if kind == "plain" else typed
+    edge_type = of.type_with_links()
+    result = run(of, tmp_path / "run", field, epochs=2)
+    rows = {infer_run(tmp_path / "run", node_type=t)["node_type"]: None for t in {edge_type[0], edge_type[2]}}
+    for t in rows:
+        rows[t] = np.load(infer_run(tmp_path / "run", tmp_path / f"{t}.npy", node_type=t)["out"])
+        assert rows[t].shape == (of.num_nodes[t], QUICK["hidden"])
+    state = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=False)
+    weights = state["best"]["model"] or state["model"]
+    sources, targets = of.links("test", edge_type)
+    ends = torch.from_numpy(np.concatenate([rows[edge_type[0]][sources], rows[edge_type[2]][targets]], axis=1))
+    hidden = (ends @ weights["of_pairs.mix.weight"].T + weights["of_pairs.mix.bias"]).relu()
+    outputs = (hidden @ weights["of_pairs.last.weight"].T + weights["of_pairs.last.bias"]).numpy()
+    task = read_training_data(of, config_of(of, field)).task
+    assert task.score(outputs, of.link_field(field, "test", edge_type)) == pytest.approx(result.test, rel=1e-3)
+
+
+def test_batches_show_neither_edges_nor_reverses(typed):
+    """And their labels are those of the store, as the loss takes them."""
+    for field, dtype in (("kind", torch.int64), ("stars", torch.float64), ("tags", torch.uint8)):
+        data = read_training_data(typed, config_of(typed, field))
+        loader = data.edges.loader(penstock.LinkNeighborLoader, data.source(), [5, 3], batch_size=64, seed=0, shuffle=True)
+        known = typed.edge_field(field, RATES)
+        for batch in loader:
+            assert batch[RATES].edge_label.dtype == dtype
+            assert np.array_equal(batch[RATES].edge_label.numpy(), known[batch[RATES].input_id.numpy()])
+            ends = [batch[t].n_id[each] for t, each in zip(("user", "film"), batch[RATES].edge_label_index, strict=True)]
+            asked = set(zip(*(each.tolist() for each in ends), strict=True))
+            assert len(asked) > 10
+            shown = [batch[t].n_id[each] for t, each in zip(("user", "film"), batch[RATES].edge_index, strict=True)]
+            back = [batch[t].n_id[each] for t, each in zip(("film", "user"), batch[REV].edge_index, strict=True)]
+            assert not asked & set(zip(*(each.tolist() for each in shown), strict=True))
+            assert not asked & set(zip(*(each.tolist() for each in reversed(back)), strict=True))
+
+
+def test_sampled_evaluation_and_recipes(typed, tmp_path):
+    """Scores over all neighbours by fanouts of all; plans do not change weights."""
+    full = run(typed, tmp_path / "full", "stars", epochs=2, num_neighbors=(-1, -1))
+    sampled = run(typed, tmp_path / "sampled", "stars", epochs=2, num_neighbors=(-1, -1), evaluation="sampled")
+    assert sampled.weights_digest == full.weights_digest
+    assert sampled.test == pytest.approx(full.test, rel=1e-4)
+    cached = run(typed, tmp_path / "cached", "stars", epochs=2, num_neighbors=(-1, -1), policy="presample", cache="50%", num_workers=2)
+    assert cached.weights_digest == full.weights_digest
+
+
+def test_a_run_goes_on_where_it_stood(typed, tmp_path):
+    whole = run(typed, tmp_path / "whole", "stars", epochs=4)
+    run(typed, tmp_path / "parts", "stars", epochs=2)
+    resumed = train(config_of(typed, "stars", epochs=4), tmp_path / "parts", resume=True)
+    assert resumed.weights_digest == whole.weights_digest
+    assert [record.loss for record in resumed.history] == [record.loss for record in whole.history]
+    with pytest.raises(penstock.errors.StateError, match="edge_label"):
+        train(config_of(typed, "kind", epochs=5), tmp_path / "parts", resume=True)
+
+
+def test_the_task_is_found_a_few_edges_at_a_time(store, monkeypatch):
+    """Whatever the size of blocks; what is learnt is as of nodes with these labels."""
+    kinds = {"kind": Classes, "is_new": Classes, "tags": Labels, "stars": Numbers, "pair": Numbers}
+    for field, kind in kinds.items():
+        found = []
+        for block in (7, 1000, 1 << 16):
+            monkeypatch.setattr(task_module, "BLOCK", block)
+            monkeypatch.setattr("penstock.train.edge_labels.BLOCK", block)
+            found.append(read_training_data(store, config_of(store, field)).task)
+        assert type(found[0]) is kind
+        if kind is Numbers:
+            rows = store.edge_field(field).reshape(store.num_edges[("node", "to", "node")], -1).astype(np.float64)
+            for task in found:
+                assert task.mean == pytest.approx(rows.mean(axis=0))
+                assert task.spread == pytest.approx(rows.std(axis=0))
+        else:
+            assert found[0] == found[1] == found[2]
+
+
+def test_classes_that_are_kept_as_floats(store):
+    spec, values = store.edge_fields()["stars"], np.array([3.0, np.nan, 1.0], np.float32)
+    assert SomeLabels(values, spec, "", "auto")[:].tolist() == [3, -1, 1]
+    assert SomeLabels(values, spec, "", "rmse")[[0, 2]].tolist() == [3.0, 1.0]
+    assert not is_fractional(values, spec)
+    assert is_fractional(values + np.float32(0.5), spec)
+    assert not is_fractional(store.edge_field("kind"), store.edge_fields()["kind"])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (dict(edge_label="what"), MissingFieldError, r"have no field 'what' to learn \(edge_label\); they have .*'kind'"),
+        (dict(edge_label="some"), InputError, "field 'some': train edge [0-9]+ has no label: leave such edges out"),
+        (dict(edge_label="time"), InputError, "field 'time' makes 100[0-9]+ classes for [0-9]+ edges: choose a field of classes"),
+        (dict(edge_label="nothing"), InputError, "field 'nothing': all [0-9]+ train edges have the same, there is nothing to learn"),
+        (dict(edge_label="kind", metric="mrr"), InputError, "metric='mrr' is of links, and these are labels"),
+        (dict(edge_label="stars", metric="accuracy"), InputError, "must be classes, .*; an edge has 1"),
+        (dict(edge_label="kind", target="node"), UsageError, "edge_label is of edges, and target='node' is a node type"),
+        (dict(edge_label="kind", target="a,b,c"), UsageError, "'a,b,c' is not a node type of .* nor an edge type that links were held out"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_learnt(options, error, message, store, tmp_path):
+    with pytest.raises(error, match=message):
+        train(TrainConfig(store=str(store.path), **QUICK | options), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_stores_without_such_labels(tmp_path):
+    """Nothing was held out; links were given, of which nothing else is known."""
+    make_store(tmp_path / "nodes")
+    with pytest.raises(UsageError, match="edge_label is learnt of edges of which some were held out"):
+        train(TrainConfig(store=str(tmp_path / "nodes"), edge_label="y", **QUICK), tmp_path / "run")
+    penstock.ingest(plain_data(), tmp_path / "whole")
+    penstock.hold_out(tmp_path / "whole", tmp_path / "given", val=0, test=np.array([[0, 1], [2, 3], [4, 5]]))
+    with pytest.raises(MissingFieldError, match="links 'test' were given, without 'kind': hold edges out by share"):
+        train(TrainConfig(store=str(tmp_path / "given"), edge_label="kind", **QUICK), tmp_path / "run")
+
+
+def test_what_is_said(typed, tmp_path):
+    result = run(typed, tmp_path / "run", "stars", epochs=2)
+    description, count = result.description, f"{typed.links('test').shape[1]:,}"
+    assert description["target"] == "user,rates,film"
+    assert f"{count} test" in what_is_there(description)
+    assert "labels scored by rmse" in introduction(description, 2)
+    assert "train" in summary_of(result.history[0], "rmse")
+    assert f"{count} edges" in render(result)
