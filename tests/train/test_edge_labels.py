@@ -9,7 +9,7 @@ import penstock
 from penstock.errors import InputError, MissingFieldError, UsageError
 from penstock.report.live import introduction, summary_of, what_is_there
 from penstock.report.page import render
-from penstock.train import TrainConfig, infer_run, train
+from penstock.train import TrainConfig, infer_pairs, infer_run, train
 from penstock.train import task as task_module
 from penstock.train.data import read_training_data
 from penstock.train.edge_labels import SomeLabels
@@ -233,3 +233,39 @@ def test_what_is_said(typed, tmp_path):
     assert "labels scored by rmse" in introduction(description, 2)
     assert "train" in summary_of(result.history[0], "rmse")
     assert f"{count} edges" in render(result)
+
+
+def scores_by(task, said, labels):
+    """The metric, of what `penstock infer --pairs` wrote."""
+    return task._score(said.astype(np.float64) if isinstance(task, Numbers) else task.digest(said), labels)
+
+
+@pytest.mark.parametrize("field", ["kind", "stars", "pair"])
+@pytest.mark.parametrize("kind", ["plain", "typed"])
+def test_what_is_said_of_pairs(field, kind, store, typed, tmp_path, monkeypatch):
+    """Of a part that was held out, the score of the run; of given pairs the same rows, in their order."""
+    monkeypatch.setattr("penstock.train.pairs.PAIRS", 50)
+    of = store if kind == "plain" else typed
+    edge_type = of.type_with_links()
+    result, task = run(of, tmp_path / "run", field, epochs=2), read_training_data(of, config_of(of, field)).task
+    made = infer_pairs(tmp_path / "run", "test")
+    said, links = np.load(made["out"]), of.links("test", edge_type)
+    assert made["edge_type"] == list(edge_type)
+    assert said.shape == (links.shape[1], task.num_outputs) == tuple(made["shape"])
+    assert said.dtype == np.float32
+    assert scores_by(task, said, of.link_field(field, "test", edge_type)) == pytest.approx(result.test, rel=1e-3)
+    order = np.random.default_rng(0).permutation(links.shape[1])[:70]
+    for pairs in (links[:, order], links.T[order]):
+        again = np.load(infer_pairs(tmp_path / "run", pairs, tmp_path / "some.npy", num_workers=1)["out"])
+        np.testing.assert_allclose(again, said[order], rtol=1e-4, atol=1e-3)
+
+
+def test_scores_of_pairs(store, typed, tmp_path):
+    """Of links, the product of the rows of both ends."""
+    for number, of in enumerate((store, typed)):
+        folder, edge_type = tmp_path / f"run-{number}", of.type_with_links()
+        train(TrainConfig(store=str(of.path), **QUICK | {"epochs": 1}), folder)
+        rows = [np.load(infer_run(folder, folder / f"{end}.npy", node_type=edge_type[end])["out"]) for end in (0, 2)]
+        said = np.load(infer_pairs(folder, "val")["out"])
+        sources, targets = of.links("val", edge_type)
+        np.testing.assert_allclose(said, (rows[0][sources] * rows[1][targets]).sum(1) / 4, rtol=1e-3, atol=1e-5)

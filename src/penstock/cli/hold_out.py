@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.console import AsJson, make_progress, show
+from penstock.cli.console import AsJson, make_progress, read_pairs, show
 from penstock.errors import UsageError, argument
 
 
@@ -47,13 +47,10 @@ def _share_or_links(part: str, text: str) -> Any:
         return float(text)
     except ValueError:
         pass
-    from penstock.sources.array_file import open_npy
-    from penstock.store.results import begins_as_npy
-
-    if not Path(text).is_file() or not begins_as_npy(Path(text)):
+    links = read_pairs(text)
+    if links is None:
         raise UsageError(f"{argument(part)} takes a share, for instance 0.05, or a .npy file of links; got {text!r}")
-    links = open_npy(Path(text)).load()
-    return links.T if links.shape[1:] == (2,) else links  # two links could be meant either way
+    return links
 
 
 def as_text(made: dict[str, Any]) -> str:

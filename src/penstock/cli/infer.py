@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.console import AsJson, make_progress, require_least_room, show
+from penstock.cli.console import AsJson, make_progress, read_pairs, require_least_room, show
+from penstock.errors import UsageError, argument
 
 
 def infer(
@@ -15,13 +16,21 @@ def infer(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="File for the rows: .npy (row i is node i) or .parquet (with your ids). (default: outputs.npy or hidden.npy in RUN)"
+            help="File for the rows: .npy (row i is node i) or .parquet (with your ids). (default: in RUN: outputs, hidden or pairs.npy)"
         ),
     ] = None,
     rows: Annotated[
         str,
         typer.Option(help="outputs: of the last layer, one number per class, of links an embedding; hidden: the input of the last layer."),
     ] = "outputs",
+    pairs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|val|test",
+            help="What a run that learnt links or labels of edges says of pairs: those in a .npy file, n x 2 node numbers, or of a part "
+            "that was held out. (default: none, but rows of nodes)",
+        ),
+    ] = None,
     node_type: Annotated[
         str | None, typer.Option(help="Type of the nodes; of links between two types either. (default: the target of the training)")
     ] = None,
@@ -47,9 +56,19 @@ def infer(
     """Compute outputs or embeddings of all nodes by the model of a run, over all neighbours. If killed, the same command continues."""
     require_least_room()
     from penstock.kernels.bus_error import explain_bus_errors
-    from penstock.train import infer_run
+    from penstock.train import infer_pairs, infer_run
 
     explain_bus_errors()
+    if pairs is not None:
+        without = {"rows": rows != "outputs", "node_type": node_type, "host_memory": host_memory, "spool": spool}
+        for name in (name for name, value in without.items() if value):
+            raise UsageError(f"{argument('pairs')} goes without {argument(name)}: the rows of their ends are kept in memory")
+        made = infer_pairs(
+            run, _pairs(pairs), out, store=store, inductive=inductive, batch_size=batch_size, num_workers=num_workers, device=device,
+            progress=make_progress(),
+        )  # fmt: skip
+        show(made, lambda: pairs_as_text(made), as_json)
+        return
     made = infer_run(
         run, out, rows=rows, node_type=node_type, store=store, inductive=inductive, batch_size=batch_size, host_memory=host_memory,
         spool=spool, num_workers=num_workers, device=device, progress=make_progress(),
@@ -59,6 +78,24 @@ def infer(
 
 def as_text(made: dict[str, Any]) -> str:
     """Return what was written as a line for people."""
-    num_rows, width = made["shape"]
+    return _line(made, f"a row for each {made['node_type']}")
+
+
+def pairs_as_text(made: dict[str, Any]) -> str:
+    """The same of pairs."""
+    source, name, target = made["edge_type"]
+    return _line(made, f"one for each pair {source}-{name}->{target}")
+
+
+def _line(made: dict[str, Any], what: str) -> str:
+    shape = ", ".join(f"{length:,}" for length in made["shape"])
     weights = "the last weights" if made["epoch"] is None else f"the weights of epoch {made['epoch']}"
-    return f"{made['out']}: float32 [{num_rows:,}, {width}], a row for each {made['node_type']}, in {made['seconds']:.1f} s; by {weights}"
+    return f"{made['out']}: float32 [{shape}], {what}, in {made['seconds']:.1f} s; by {weights}"
+
+
+def _pairs(text: str) -> Any:
+    """The name of a part, or the pairs in a file."""
+    found = text if text in ("val", "test") else read_pairs(text)
+    if found is None:
+        raise UsageError(f"{argument('pairs')} takes val, test, or a .npy file of pairs; got {text!r}")
+    return found

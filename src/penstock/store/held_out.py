@@ -70,7 +70,9 @@ def hold_out(
     store, progress = store if isinstance(store, Store) else Store.open(store), progress or Quiet()
     chosen = _edge_type(store, edge_type)
     wanted: dict[str, Any] = {"val": val, "test": test}
-    given = {part: _as_links(store, chosen, part, links) for part, links in wanted.items() if not isinstance(links, float | int)}
+    given = {
+        part: as_links(store, chosen, part, links, "a share, or ") for part, links in wanted.items() if not isinstance(links, float | int)
+    }
     shares = _check_shares({part: 0.0 if part in given else share for part, share in wanted.items()}, are_given=bool(given))
     reverses = _reverses(store, chosen, reverse)
     types = [chosen, *reverses]
@@ -117,11 +119,11 @@ def _edge_type(store: Store, given: Sequence[str] | None) -> EdgeType:
     return found
 
 
-def _as_links(store: Store, edge_type: EdgeType, part: str, links: Any) -> np.ndarray:
-    """int64[2, n]: links that were given."""
-    ends, of = np.asarray(links), argument(part)
+def as_links(store: Store, edge_type: EdgeType, name: str, links: Any, instead: str = "") -> np.ndarray:
+    """int64[2, n]: links that were given as the argument of that name. `instead`: what it may be besides, for messages."""
+    ends, of = np.asarray(links), argument(name)
     if ends.ndim != 2 or 2 not in ends.shape or ends.dtype.kind not in "iu" or not ends.size:
-        raise InputError(f"{of} must be a share, or whole numbers [2, n] or [n, 2], sources first; got {ends.dtype} {list(ends.shape)}")
+        raise InputError(f"{of} must be {instead}whole numbers [2, n] or [n, 2], sources first; got {ends.dtype} {list(ends.shape)}")
     ends = (ends if ends.shape[0] == 2 else ends.T).astype(np.int64)
     for end, ids, node_type in zip(("source", "target"), ends, (edge_type[0], edge_type[2]), strict=True):
         bad = np.flatnonzero((ids < 0) | (ids >= store.num_nodes[node_type]))

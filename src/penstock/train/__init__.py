@@ -6,6 +6,7 @@ from penstock.train.aggregate import aggregate, of_aggregated
 from penstock.train.config import METRICS, MODELS, TrainConfig
 from penstock.train.finished import infer_run
 from penstock.train.observer import EpochRecord, Observer, Result
+from penstock.train.pairs import infer_pairs
 from penstock.train.ranks import started_together
 from penstock.train.run import train
 from penstock.train.trimming import trim
@@ -19,6 +20,7 @@ __all__ = [
     "Result",
     "TrainConfig",
     "aggregate",
+    "infer_pairs",
     "infer_run",
     "keep_freed_memory",
     "of_aggregated",

@@ -56,7 +56,11 @@ class LabelledEdges(HeldOutEdges):
         source, _, target = self.edge_type
         seeds = batch[self.edge_type] if isinstance(batch, HeteroData) else batch
         first, second = seeds.edge_label_index
-        return model.of_pairs(rows[source].index_select(0, first), rows[target].index_select(0, second)), seeds.edge_label
+        return self.of_pairs(model, rows[source].index_select(0, first), rows[target].index_select(0, second)), seeds.edge_label
+
+    def of_pairs(self, model: Any, sources: Tensor, targets: Tensor) -> Tensor:
+        """float[n, num_outputs]."""
+        return model.of_pairs(sources, targets)
 
     @property
     def most_nodes(self) -> int:

@@ -83,7 +83,7 @@ def infer_run(
     if rows not in ROWS:
         raise UsageError(f"{argument('rows')} must be one of {', '.join(ROWS)}; got {rows!r}")
     folder, progress = Path(run), progress or Quiet()
-    data, model, epoch = _learnt(folder, store, progress, is_inductive=inductive)
+    data, model, epoch = learnt(folder, store, progress, is_inductive=inductive)
     types = (data.target,) if data.edges is None else data.edges.node_types
     target = data.target if node_type is None else node_type
     if target not in types:
@@ -138,7 +138,7 @@ def _write_table(ending: str, name: str, store: Any, node_type: NodeType, progre
         write_table(aside, ending, len(made), columns, store, node_type, made[:1].nbytes)
 
 
-def _learnt(
+def learnt(
     folder: Path, store: str | os.PathLike[str] | None, progress: Progress, *, is_inductive: bool
 ) -> tuple[TrainingData, GNN | TypedGNN, int | None]:
     """(what a run was trained on, its model with the weights that were best by val, of which epoch; None: the last weights)."""
@@ -188,24 +188,24 @@ def _carried_over(
 ) -> dict[str, torch.Tensor]:
     """The weights of a run for a model of another store; StateError where they do not fit it."""
     names = {parameter: name for name, parameter in model.named_parameters()}
-    learnt = {names[model.table(t).weight]: t for t in data.without_features}
-    here = {name: list(tensor.shape)[name in learnt :] for name, tensor in model.state_dict().items()}
-    there = {name: list(tensor.shape)[name in learnt :] for name, tensor in weights.items()}
+    of_nodes = {names[model.table(t).weight]: t for t in data.without_features}
+    here = {name: list(tensor.shape)[name in of_nodes :] for name, tensor in model.state_dict().items()}
+    there = {name: list(tensor.shape)[name in of_nodes :] for name, tensor in weights.items()}
     if here != there:
         name = next(name for name in (*here, *there) if here.get(name) != there.get(name))
         raise StateError(
             f"the model of {folder} does not fit {data.store.path}, which has other types, features or classes than the store of the "
             f"training: {name} is {there.get(name, 'not')} there, {here.get(name, 'not')} here"
         )
-    if learnt:
+    if of_nodes:
         before = Store.open(trained_on) if os.path.exists(trained_on) else None
         if before is None or before.digest != digest:
-            types = ", ".join(repr(t) for t in learnt.values())
+            types = ", ".join(repr(t) for t in of_nodes.values())
             raise StateError(
                 f"nodes of {types} have learnt rows, which are found by the ids of the store that was trained on: put it back to "
                 f"{trained_on}"
             )
-        for name, node_type in learnt.items():
+        for name, node_type in of_nodes.items():
             weights = weights | {name: _rows_of(weights[name], before, data.store, node_type, progress)}
     return weights
 

@@ -84,6 +84,10 @@ class HeldOutEdges(ABC):
     def outputs(self, model: Any, rows: dict[NodeType, Tensor], batch: Any) -> tuple[Tensor, Tensor]:
         """What the task takes of a batch, (outputs[n, ...], labels[n, ...]). `rows`: of the seeds, by node type."""
 
+    @abstractmethod
+    def of_pairs(self, model: Any, sources: Tensor, targets: Tensor) -> Tensor:
+        """float[n, k]: what the model says of pairs, by float[n, width] rows of either end."""
+
     @property
     @abstractmethod
     def most_nodes(self) -> int:

@@ -61,6 +61,10 @@ class HeldOutLinks(HeldOutEdges):
         scores = products(ends, rows[target].index_select(0, candidates.view(-1)).view(*candidates.shape, -1))
         return scores, torch.zeros(len(scores), dtype=torch.int64, device=scores.device)
 
+    def of_pairs(self, model: Any, sources: Tensor, targets: Tensor) -> Tensor:
+        """float[n, 1]: scores."""
+        return products(sources, targets[:, None])
+
     @property
     def most_nodes(self) -> int:
         """See `HeldOutEdges`."""

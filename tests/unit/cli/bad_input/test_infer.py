@@ -15,6 +15,7 @@ from torch_geometric.nn import GCN, GIN, GraphSAGE, TAGConv
 import penstock
 from penstock.errors import (
     CorruptStoreError,
+    InputError,
     MissingFieldError,
     MissingFileError,
     NodeIdError,
@@ -23,8 +24,8 @@ from penstock.errors import (
     StoreBusyError,
     UsageError,
 )
-from penstock.train import TrainConfig, infer_run, train
-from tests.refusals import refused
+from penstock.train import TrainConfig, infer_pairs, infer_run, train
+from tests.refusals import refused, said
 from tests.train.stores import make_bare_store, make_data
 
 SIZES = {"in_channels": 4, "hidden_channels": 8, "num_layers": 3}
@@ -215,6 +216,28 @@ def test_runs(tmp_path):
     assert "is a partition" in refused(NotSupportedError, infer_run, tmp_path / "run", out, store=tmp_path / "parts")
     (tmp_path / "run" / "checkpoint.pt").write_bytes(b"nothing")
     assert "cannot read the checkpoint" in refused(CorruptStoreError, infer_run, tmp_path / "run", out)
+    assert not out.exists()
+
+
+def test_pairs(tmp_path, capfd):
+    store = penstock.ingest(make_data(), tmp_path / "store")
+    penstock.hold_out(store, tmp_path / "links", val=0)
+    config = TrainConfig(store=str(store.path), num_neighbors=(3,), epochs=1, num_workers=0)
+    train(config, tmp_path / "nodes")
+    run, out = tmp_path / "run", tmp_path / "pairs.npy"
+    train(replace(config, store=str(tmp_path / "links")), run)
+    assert "learnt nothing of pairs" in refused(UsageError, infer_pairs, tmp_path / "nodes", "test", out)
+    assert "is no part of the links" in refused(UsageError, infer_pairs, run, "val", out)
+    assert "must be whole numbers [2, n]" in refused(InputError, infer_pairs, run, np.zeros((2, 2, 2), np.int64), out)
+    assert "first is link 1 with 400" in refused(NodeIdError, infer_pairs, run, np.array([[0, 0], [1, 400]]), out)
+    assert "ends in .npy" in refused(UsageError, infer_pairs, run, "test", tmp_path / "pairs.csv")
+    for options, what in (
+        (["--pairs", "nowhere.npy"], "--pairs takes val, test, or a .npy file"),
+        (["--pairs", "test", "--rows", "hidden"], "--pairs goes without --rows"),
+        (["--pairs", "test", "--node-type", "node"], "--pairs goes without --node-type"),
+        (["--pairs", "test", "--host-memory", "1GiB"], "--pairs goes without --host-memory"),
+    ):
+        assert what in said(capfd, "infer", run, "--out", out, *options)
     assert not out.exists()
 
 

@@ -1,0 +1,118 @@
+"""What a run has learnt of edges, said of pairs of nodes: their scores as links, or labels.
+
+In: the folder of a run that learnt edges, and pairs. Out: a file with a row for each. The rows of their ends are computed over all
+neighbours, for these nodes alone.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from penstock.errors import UsageError, argument
+from penstock.inference.needed import find_needed
+from penstock.inference.shelves import MemoryShelf
+from penstock.inference.steps import run as run_steps
+from penstock.kernels._triton import tensor_device
+from penstock.records import EdgeType
+from penstock.store import Progress, Quiet
+from penstock.store.held_out import as_links
+from penstock.store.progress import hearing, stage
+from penstock.store.results import result_file
+from penstock.store.whole_file import replacing
+from penstock.train.data import TrainingData
+from penstock.train.edge_labels import LabelledEdges
+from penstock.train.finished import learnt
+from penstock.train.held_out import PAIRS, HeldOutEdges, Rows, rows_of
+from penstock.train.inference import source_of, steps_of
+
+
+def infer_pairs(
+    run: str | os.PathLike[str],
+    pairs: str | np.ndarray,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    store: str | os.PathLike[str] | None = None,
+    inductive: bool = False,
+    batch_size: int | None = None,
+    num_workers: int = 1,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Write what the model of a run that learnt edges says of pairs of nodes.
+
+    Args:
+        run: its folder; the weights are the best by val, or the last.
+        pairs: whole numbers [n, 2] or [2, n], sources first; or the name of a part that was held out of the store, "val" or "test".
+        out: an `.npy` file, whose row i is that of pair i; None: `pairs.npy` in the folder of the run. Of a run that learnt links it holds
+            their scores, float32[n]; of one that learnt labels numbers in their unit, or logits, float32[n, width].
+        store, inductive, batch_size, num_workers, device, progress: as of `infer_run`.
+    Returns:
+        What was written, as plain values.
+    Raises:
+        UsageError, InputError, StateError, StoreError: as of `infer_run`.
+    """
+    folder, progress = Path(run), progress or Quiet()
+    data, model, epoch = learnt(folder, store, progress, is_inductive=inductive)
+    if data.edges is None:
+        raise UsageError(f"{run} learnt nothing of pairs: {argument('pairs')} are for runs that learnt links or labels of edges")
+    ends = _ends(data.store, data.edges.edge_type, pairs)
+    path, _ = result_file(folder / "pairs.npy" if out is None else out, "out", (".npy",))
+    model = model.to(tensor_device(device) if device != "cpu" else device)
+    started, how = time.perf_counter(), {"batch_size": batch_size, "num_workers": num_workers, "device": next(model.parameters()).device}
+    rows = _rows_of_ends(data, model, data.edges, ends, progress, **how)
+    said = _say(data, model, data.edges, rows, ends, progress)
+    with replacing(path) as aside, open(aside, "wb") as file:
+        np.save(file, said)
+    return {
+        "out": str(path),
+        "edge_type": list(data.edges.edge_type),
+        "shape": list(said.shape),
+        "epoch": epoch,
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def _ends(store: Any, edge_type: EdgeType, pairs: str | np.ndarray) -> np.ndarray:
+    """int64[2, n]: the pairs that are meant."""
+    if not isinstance(pairs, str):
+        return as_links(store, edge_type, "pairs", pairs)
+    if pairs not in store.link_parts(edge_type):
+        parts = ", ".join(store.link_parts(edge_type)) or "none"
+        raise UsageError(f"{argument('pairs', pairs)} is no part of the links of {store.path}, which are {parts}, nor a .npy file")
+    return store.links(pairs, edge_type)
+
+
+def _rows_of_ends(data: TrainingData, model: Any, edges: HeldOutEdges, ends: np.ndarray, progress: Progress, **how: Any) -> Rows:
+    """The rows of all nodes that are ends. `how`: of `penstock.inference.steps.run`."""
+    types = edges.edge_type[0], edges.edge_type[2]
+    given, found = source_of(model, data), Rows()
+    model.eval()
+    for t in edges.node_types:
+        nodes = np.unique(np.concatenate([ids for ids, of in zip(ends, types, strict=True) if of == t]))
+        steps = steps_of(model, data.graph, data.prepare, data.read, t)
+        needed = find_needed(given, steps, (t, nodes), how["num_workers"])
+        with hearing(progress.note), stage(progress, f"rows of {t} over all neighbours", needed.num_rows), torch.no_grad():
+            of_type = run_steps(given, steps, needed, MemoryShelf(), advance=progress.advance, **how)
+        found[t] = nodes, of_type
+    return found
+
+
+@torch.no_grad()
+def _say(data: TrainingData, model: Any, edges: HeldOutEdges, rows: Rows, ends: np.ndarray, progress: Progress) -> np.ndarray:
+    """float32[n], or [n, width]: what is said of the pairs."""
+    source, _, target = edges.edge_type
+    device, said = next(model.parameters()).device, []
+    with stage(progress, "pairs", ends.shape[1], "pairs"):
+        for first in range(0, ends.shape[1], PAIRS):
+            sources, targets = ends[:, first : first + PAIRS]
+            both = (torch.from_numpy(rows_of(*each)).to(device) for each in ((rows[source], sources), (rows[target], targets)))
+            outputs = edges.of_pairs(model, *both).cpu().numpy()
+            said.append(data.task.read(outputs) if isinstance(edges, LabelledEdges) else outputs[:, 0])
+            progress.advance(sources.size)
+    return np.concatenate(said)
