@@ -17,7 +17,7 @@ from penstock.store import hold_out, ingest
 from penstock.train import DivergedError, EpochRecord, TrainConfig, checkpoint, convs, train
 from penstock.train import run as running
 from penstock.train.ranks import STOP, Ranks
-from tests.train.stores import make_bare_store, make_data, make_store, make_typed_store
+from tests.train.stores import make_bare_store, make_data, make_store, make_typed_store, make_weighted_store
 
 QUICK = dict(num_neighbors=(4, 3), batch_size=100, hidden=8, epochs=2, num_workers=2, lr=0.01, dropout=0.1, torch_threads=1)
 
@@ -28,7 +28,8 @@ def stores(tmp_path_factory):
     found = {kind: str(make(folder / kind).path) for kind, make in makers.items()}
     hold_out(found["plain"], folder / "links")
     hold_out(found["typed"], folder / "typed-links", edge_type=("author", "writes", "paper"), reverse="paper,by,author")
-    return {**found, "links": str(folder / "links"), "typed-links": str(folder / "typed-links")}
+    hold_out(make_weighted_store(folder / "weighted"), folder / "labelled")
+    return {**found, **{name: str(folder / name) for name in ("links", "typed-links", "labelled")}}
 
 
 def run(folder, store, *, resume=False, **options):
@@ -45,8 +46,9 @@ def run(folder, store, *, resume=False, **options):
         ("plain", dict(model="gin", evaluation="sampled", device_topology="pinned")),
         ("links", dict(model="gcn", num_negatives=2, metric="auc")),
         ("typed-links", dict(evaluation="sampled", recipe="gnnlab", eval_negatives=10)),
+        ("labelled", dict(edge_label="w", metric="rmse")),
     ],
-    ids=["sage", "gcn, rows kept", "rgcn, over a disk", "no features", "gin, sampled evaluation", "links", "links of two types"],
+    ids=["sage", "gcn, rows kept", "rgcn, over a disk", "no features", "gin, sampled evaluation", "links", "links of two types", "edges"],
 )
 def test_it_learns_what_the_cpu_learns(kind, options, device, stores, tmp_path):
     options |= dict(dropout=0.0)  # a GPU draws other random numbers; rounding remains

@@ -225,6 +225,19 @@ def test_stores_without_such_labels(tmp_path):
         train(TrainConfig(store=str(tmp_path / "given"), edge_label="kind", **QUICK), tmp_path / "run")
 
 
+def test_applied_to_another_graph(typed, tmp_path):
+    """One of which nothing was held out, and whose edges have no labels."""
+    run(typed, tmp_path / "run", "stars", epochs=1)
+    data = typed_data()
+    for name in LABELS:
+        del data[RATES][name]
+    penstock.ingest(data, tmp_path / "later")
+    said = infer_pairs(tmp_path / "run", typed.links("test", RATES), store=tmp_path / "later", inductive=True)
+    assert said["shape"] == [typed.links("test", RATES).shape[1], 1]
+    with pytest.raises(UsageError, match=r"pairs='test' is no part of the links of .*, which are none"):
+        infer_pairs(tmp_path / "run", "test", store=tmp_path / "later", inductive=True)
+
+
 def test_what_is_said(typed, tmp_path):
     result = run(typed, tmp_path / "run", "stars", epochs=2)
     description, count = result.description, f"{typed.links('test').shape[1]:,}"
@@ -233,6 +246,7 @@ def test_what_is_said(typed, tmp_path):
     assert "labels scored by rmse" in introduction(description, 2)
     assert "train" in summary_of(result.history[0], "rmse")
     assert f"{count} edges" in render(result)
+    assert "stars" in render(result)
 
 
 def scores_by(task, said, labels):

@@ -114,6 +114,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
     return [
         ("model", d["model"]),
         ("target", d["target"] + (f", split {d['split']}" if d["split"] else "")),
+        *([("label", d["config"]["edge_label"])] if d["config"]["edge_label"] else []),
         *[(f"nodes: {name}", f"{count:,}") for name, count in d["nodes"].items()],
         *[(f"edges: {name}", f"{count:,}") for name, count in d["edges"].items()],
         *[(f"features: {name}", " x ".join(f"{length:,}" for length in shape)) for name, shape in d["features"].items()],

@@ -185,7 +185,7 @@ def read_training_data(store: Store | PartsStore, config: TrainConfig, task: Tas
     """Read a store for a run, or raise with what is missing. `task`: what was learnt from another store; labels and splits are left out
     then, and `config` says the target."""
     graph = store.graph().without_edge_numbers()
-    target, edges = what_is_learnt(store, config, is_to_be_learnt=task is None)
+    target, edges = what_is_learnt(store, config, task)
     if config.weight is not None:
         choose_weights({e: store.edge_fields(e) for e in store.edge_types}, config.weight, str(store.path))
     specs = _features(store)
@@ -220,8 +220,8 @@ def read_training_data(store: Store | PartsStore, config: TrainConfig, task: Tas
     )
 
 
-def what_is_learnt(store: Store | PartsStore, config: TrainConfig, *, is_to_be_learnt: bool = True) -> tuple[NodeType, HeldOutEdges | None]:
-    """The node type whose labels are learnt; or that edges lead to, and these."""
+def what_is_learnt(store: Store | PartsStore, config: TrainConfig, task: Task | None = None) -> tuple[NodeType, HeldOutEdges | None]:
+    """The node type whose labels are learnt; or that edges lead to, and these. `task`: as of `read_training_data`."""
     named = config.target
     if named in store.node_types and config.edge_label is None:
         return named, None
@@ -240,14 +240,14 @@ def what_is_learnt(store: Store | PartsStore, config: TrainConfig, *, is_to_be_l
             f"{argument('edge_label')} is learnt of edges of which some were held out: make such a store of {store.path} first "
             "(`penstock hold-out`)"
         )
-    edge_type = edge_type_named(store, named, is_to_be_learnt=is_to_be_learnt)
+    edge_type = edge_type_named(store, named, is_to_be_learnt=task is None)
     if config.edge_label is None:
         return edge_type[2], links_of(store, config, edge_type)
     if isinstance(store, PartsStore):
         raise UsageError(
             f"{store.path} is a partition, and {argument('edge_label')} is learnt over a store: take the one that it was cut from"
         )
-    return edge_type[2], labels_of_edges(store, config, edge_type)
+    return edge_type[2], labels_of_edges(store, config, edge_type, task)
 
 
 def _read_labels(

@@ -80,12 +80,12 @@ class LabelledEdges(HeldOutEdges):
     def score(self, model: Any, graph: Graph, part: str, rows: Rows, task: Task, ranks: Ranks) -> float:
         """See `HeldOutEdges`."""
         known, device = (rows[self.edge_type[0]], rows[self.edge_type[2]]), next(model.of_pairs.parameters()).device
-        model.eval()
-        own = []
-        for _, piece in self._pieces(part, PAIRS, ranks):
+
+        def digest(piece: slice) -> np.ndarray:
             ends = (torch.from_numpy(rows_of(of, nodes[piece])).to(device) for of, nodes in zip(known, self.ends[part], strict=True))
-            own.append(task.digest(model.of_pairs(*ends).cpu().numpy()))
-        count = self.counts[part]
+            return task.digest(self.of_pairs(model, *ends).cpu().numpy())
+
+        count, own = self.counts[part], ranks.agree(lambda: [digest(piece) for _, piece in self._pieces(part, PAIRS, ranks)])
         return task.score_digest(ranks.merge(own), self.labels[part][np.arange(count)]) if count else float("nan")
 
 
@@ -112,15 +112,22 @@ class SomeLabels:
         return max(self[first : first + BLOCK].max() for first in range(0, len(self), BLOCK))
 
 
-def labels_of_edges(store: Store, config: TrainConfig, edge_type: EdgeType) -> LabelledEdges:
-    """The labels of an edge type; where none were held out, their type alone.
+def labels_of_edges(store: Store, config: TrainConfig, edge_type: EdgeType, task: Task | None = None) -> LabelledEdges:
+    """The labels of an edge type.
 
+    Args:
+        task: what was learnt of another store; labels are left out then.
     Raises:
         MissingFieldError: the edges have no such field, or held-out links that were given have none. InputError: some have no label, or
             what is there can be none.
     """
     name, where = str(config.edge_label), f"{store.path}: edges {'/'.join(edge_type)}"
-    specs, ends = store.edge_fields(edge_type), ends_of(store, edge_type)
+    specs, of_type = (
+        store.edge_fields(edge_type),
+        (store.reverses_left_out(edge_type), store.num_edges[edge_type], ends_of(store, edge_type)),
+    )
+    if task is not None:
+        return LabelledEdges(edge_type, *of_type, name, {}, task)
     if name not in specs:
         raise MissingFieldError(f"{where} have no field {name!r} to learn ({argument('edge_label')}); they have {listed(specs)}")
     values = {"train": store.edge_field(name, edge_type)}
@@ -140,7 +147,6 @@ def labels_of_edges(store: Store, config: TrainConfig, edge_type: EdgeType) -> L
         raise InputError(f"{of} makes {task.num_outputs} classes for {len(values['train'])} edges: choose a field of classes, or {whole}")
     for part, each in labels.items():
         _check_all(each, task, f"{of}: {part}")
-    of_type = store.reverses_left_out(edge_type), store.num_edges[edge_type], ends
     return LabelledEdges(edge_type, *of_type, name, labels, task)
 
 

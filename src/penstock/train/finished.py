@@ -65,8 +65,9 @@ def infer_run(
             `.npy` holds float32[num_nodes, width], whose row i is that of node i of the store; a `.parquet` the user's `id` of each node,
             and a list column `outputs` or `hidden`.
         rows: "outputs": of the last layer, logits before any softmax, or numbers in the unit of the labels; "hidden": of the layer before
-            it, embeddings. Of a run that learnt links, outputs are embeddings too: the product of those of two nodes ranks the pair.
-        node_type: of the nodes; None: the target, of links their target type. Of links also the type of their sources.
+            it, embeddings. Of a run that learnt edges, outputs are embeddings too: where these were links, the product of those of two
+            nodes ranks the pair (see `infer_pairs`).
+        node_type: of the nodes; None: the target, of edges their target type. Of edges also the type of their sources.
         store: where it is, if not where it was in training; with `inductive` another one.
         inductive: the store need not be that of the training, but of the same types, features and width of features: of a day later, for
             instance. It needs no labels. Rows that nodes learnt in place of features are theirs by your ids, where there are any, for which

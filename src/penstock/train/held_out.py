@@ -99,7 +99,7 @@ class HeldOutEdges(ABC):
 
     @abstractmethod
     def score(self, model: Any, graph: Graph, part: str, rows: Rows, task: Task, ranks: Ranks) -> float:
-        """The metric of val or test; nan where it has no edges."""
+        """The metric of val or test, by a model that is in evaluation mode; nan where it has no edges."""
 
     def _pieces(self, part: str, size: int, ranks: Ranks) -> Iterator[tuple[int, slice]]:
         """This process's share of the edges of a part: the number of each piece, and which they are."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +66,17 @@ def infer_pairs(
     path, _ = result_file(folder / "pairs.npy" if out is None else out, "out", (".npy",))
     model = model.to(tensor_device(device) if device != "cpu" else device)
     started, how = time.perf_counter(), {"batch_size": batch_size, "num_workers": num_workers, "device": next(model.parameters()).device}
-    rows = _rows_of_ends(data, model, data.edges, ends, progress, **how)
-    said = _say(data, model, data.edges, rows, ends, progress)
-    with replacing(path) as aside, open(aside, "wb") as file:
-        np.save(file, said)
+    rows = _rows_of_ends(data, model, data.edges, ends, path.parent, progress, **how)
+    shape = (ends.shape[1], data.task.num_outputs) if isinstance(data.edges, LabelledEdges) else ends.shape[1:]
+    with stage(progress, "pairs", ends.shape[1], "pairs"), replacing(path, "free some space") as aside, open(aside, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        for said in _say(data, model, data.edges, rows, ends):
+            file.write(said.astype("<f4").tobytes())
+            progress.advance(len(said))
     return {
         "out": str(path),
         "edge_type": list(data.edges.edge_type),
-        "shape": list(said.shape),
+        "shape": list(shape),
         "epoch": epoch,
         "seconds": time.perf_counter() - started,
     }
@@ -88,8 +92,10 @@ def _ends(store: Any, edge_type: EdgeType, pairs: str | np.ndarray) -> np.ndarra
     return store.links(pairs, edge_type)
 
 
-def _rows_of_ends(data: TrainingData, model: Any, edges: HeldOutEdges, ends: np.ndarray, progress: Progress, **how: Any) -> Rows:
-    """The rows of all nodes that are ends. `how`: of `penstock.inference.steps.run`."""
+def _rows_of_ends(
+    data: TrainingData, model: Any, edges: HeldOutEdges, ends: np.ndarray, folder: Path, progress: Progress, **how: Any
+) -> Rows:
+    """The rows of all nodes that are ends. `folder`: for what memory should not hold. `how`: of `penstock.inference.steps.run`."""
     types = edges.edge_type[0], edges.edge_type[2]
     given, found = source_of(model, data), Rows()
     model.eval()
@@ -98,21 +104,18 @@ def _rows_of_ends(data: TrainingData, model: Any, edges: HeldOutEdges, ends: np.
         steps = steps_of(model, data.graph, data.prepare, data.read, t)
         needed = find_needed(given, steps, (t, nodes), how["num_workers"])
         with hearing(progress.note), stage(progress, f"rows of {t} over all neighbours", needed.num_rows), torch.no_grad():
-            of_type = run_steps(given, steps, needed, MemoryShelf(), advance=progress.advance, **how)
+            of_type = run_steps(given, steps, needed, MemoryShelf(folder), advance=progress.advance, **how)
         found[t] = nodes, of_type
     return found
 
 
-@torch.no_grad()
-def _say(data: TrainingData, model: Any, edges: HeldOutEdges, rows: Rows, ends: np.ndarray, progress: Progress) -> np.ndarray:
-    """float32[n], or [n, width]: what is said of the pairs."""
+def _say(data: TrainingData, model: Any, edges: HeldOutEdges, rows: Rows, ends: np.ndarray) -> Iterator[np.ndarray]:
+    """float[n], or [n, width]: what is said of the pairs, some at a time."""
     source, _, target = edges.edge_type
-    device, said = next(model.parameters()).device, []
-    with stage(progress, "pairs", ends.shape[1], "pairs"):
-        for first in range(0, ends.shape[1], PAIRS):
-            sources, targets = ends[:, first : first + PAIRS]
-            both = (torch.from_numpy(rows_of(*each)).to(device) for each in ((rows[source], sources), (rows[target], targets)))
+    device = next(model.parameters()).device
+    for first in range(0, ends.shape[1], PAIRS):
+        sources, targets = ends[:, first : first + PAIRS]
+        both = (torch.from_numpy(rows_of(*each)).to(device) for each in ((rows[source], sources), (rows[target], targets)))
+        with torch.no_grad():
             outputs = edges.of_pairs(model, *both).cpu().numpy()
-            said.append(data.task.read(outputs) if isinstance(edges, LabelledEdges) else outputs[:, 0])
-            progress.advance(sources.size)
-    return np.concatenate(said)
+        yield data.task.read(outputs) if isinstance(edges, LabelledEdges) else outputs[:, 0]

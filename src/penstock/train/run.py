@@ -96,8 +96,7 @@ def train(
         store = ranks.agree(lambda: Store.open(config.store)) if graph is None else PartsStore(config.store, graph, ranks, config.split)
         digest = store.digest
         ranks.agree(partial(_check_alike, digest, config, ranks.from_first(lambda: (digest, config))))
-        _, edges = ranks.agree(lambda: what_is_learnt(store, config))
-        if isinstance(store, PartsStore) and edges is None:
+        if isinstance(store, PartsStore) and ranks.agree(lambda: what_is_learnt(store, config))[1] is None:
             store.read_labels(config.metric)
         # refuses most of what cannot work before the folder is made
         run = ranks.agree(lambda: _Run(config, store, folder, observer or Observer(), ranks))
