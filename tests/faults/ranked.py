@@ -233,6 +233,12 @@ def links_in_parts(folder, rank):
     }
 
 
+def edge_labels(folder, rank):
+    """Scored over all neighbours in two ways."""
+    how = dict(store="weighted-links", edge_label="w", metric="rmse", dropout=0.0, num_neighbors=(-1, -1), batch_size=256)
+    return {name: run(folder, f"labels-{name}", evaluation=name, **how) for name in ("sampled", "full")}
+
+
 def lost(folder, rank):
     """Rank 1 finds no store."""
     return run(folder, "lost", store="store" if rank == 0 else "nowhere")

@@ -27,7 +27,7 @@ from penstock.records import EDGE, NODE
 from penstock.report.page import OF_THE_FIRST
 from penstock.store import Store
 from penstock.store.process_memory import usable_cores
-from penstock.train import Observer, TrainConfig, checkpoint, infer_run, ranks, train
+from penstock.train import Observer, TrainConfig, checkpoint, infer_pairs, infer_run, ranks, train
 from penstock.train.data import read_training_data
 from penstock.train.learner import Learner
 from penstock.train.parts import _Features
@@ -50,6 +50,7 @@ def folder(tmp_path_factory):
     cut(make_bare_store(path / "bare"), path / "bare-parts", NUM_RANKS)
     penstock.hold_out(path / "bare", path / "links")
     cut(Store.open(path / "links"), path / "links-parts", NUM_RANKS)
+    penstock.hold_out(path / "weighted", path / "weighted-links")
     penstock.hold_out(path / "typed", path / "typed-links", edge_type=LINKED, reverse=("paper", "by", "author"))
     cut(Store.open(path / "typed-links"), path / "typed-links-parts", NUM_RANKS)
     penstock.aggregate(path / "store", path / "aggregated")
@@ -95,7 +96,8 @@ def said(folder, killed):
     whats = (
         "whole", "plain", "bare", "gcn", "typed", "few", "parts", "typed_parts", "split", "interrupted", "resumed", "ahead",
         "interrupted_ahead", "resumed_ahead", "predicted", "full", "full_again", "lost", "weighted", "weighted_parts", "weightless",
-        "links", "links_in_parts", "bare_parts", "bare_whole", "bare_interrupted", "bare_resumed", "bare_swapped", "ahead_bare",
+        "links", "links_in_parts", "edge_labels",
+        "bare_parts", "bare_whole", "bare_interrupted", "bare_resumed", "bare_swapped", "ahead_bare",
         "fewer", "after_the_kill", "unlike", "elsewhere", "other_order", "apart", "interrupted_late", "resumed_late",
         "another_has_it",
     )  # fmt: skip
@@ -271,6 +273,20 @@ def test_links(said, folder):
     data = read_training_data(Store.open(folder / "links"), TrainConfig(store=str(folder / "links"), **SETTINGS))
     rows = {NODE: (np.arange(400), np.load(made["out"]))}
     assert data.edges.score(None, data.graph, "test", rows, data.task, Ranks()) == pytest.approx(first["full"]["test"], abs=1e-3)
+
+
+def test_edge_labels(said, folder):
+    """All have the same scores, which are those of the pairs that one process is asked for."""
+    first, second = said["edge_labels"]
+    store = Store.open(folder / "weighted-links")
+    for name in ("sampled", "full"):
+        assert shared(first[name]) == shared(second[name])
+        assert first[name]["seeds"] == [store.num_edges[EDGE]] * 2
+    assert first["full"]["digest"] == first["sampled"]["digest"]
+    assert first["full"]["test"] == pytest.approx(first["sampled"]["test"], rel=1e-3)
+    found = np.load(infer_pairs(folder / "labels-full", "test")["out"])[:, 0]
+    error = np.sqrt(np.mean(np.square(found - store.link_field("w", "test"))))
+    assert error == pytest.approx(first["full"]["test"], rel=1e-3)
 
 
 def test_links_over_parts(said, folder):
