@@ -24,7 +24,6 @@ from penstock.feed import LinkNeighborLoader
 from penstock.feed.inputs import ArrayInput
 from penstock.records import EdgeType, Graph, NodeType
 from penstock.sample.negatives import Candidates, Negatives, adjacency_of, known_edges, make_candidates
-from penstock.store.format import ENDS
 from penstock.store.links import HasLinks
 from penstock.train.config import TrainConfig
 from penstock.train.ranks import Ranks
@@ -185,9 +184,7 @@ def _rows_of(known: tuple[np.ndarray, np.ndarray], nodes: np.ndarray) -> Tensor:
 def links_of(store: HasLinks, config: TrainConfig, edge_type: EdgeType) -> HeldOutLinks:
     """The links of an edge type; where none were held out of it, only their type is known, as it is enough to apply a model."""
     nothing, parts = np.empty(0, np.int64), store.link_parts(edge_type)
-    ends: dict[str, Any] = {
-        part: tuple(store.link_field(end, part, edge_type) for end in ENDS) if part in parts else (nothing, nothing) for part in PARTS
-    }
+    ends = {part: store.link_ends(part, edge_type) if part in parts else (nothing, nothing) for part in PARTS}
     how = config.num_negatives, config.eval_negatives, config.seed
     return HeldOutLinks(edge_type, store.reverses_left_out(edge_type), store.manifest.edges[edge_type].num_edges, ends, *how)
 
