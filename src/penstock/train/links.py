@@ -193,7 +193,7 @@ def edge_type_named(store: HasLinks, target: str, *, is_to_be_learnt: bool) -> E
     """The edge type that a text names, whose links were held out where they are to be learnt."""
     found: Any = tuple(part.strip() for part in target.split(","))
     if found not in store.manifest.edges or (is_to_be_learnt and not store.link_parts(found)):
-        held_out = ", ".join(map(",".join, store.types_with_links())) or "none"
+        held_out = " or ".join(map(",".join, store.types_with_links())) or "none"
         raise UsageError(
             f"{argument('target', target)} is not a node type of {store.path}, which are {', '.join(store.manifest.nodes)}, nor an edge "
             f"type that links were held out of, which are {held_out}"

@@ -42,7 +42,7 @@ def test_links_that_are_not_learnt(store, tmp_path, capfd):
     def train_said(place, *options):
         return said(capfd, "train", place, *TRAIN, "--out", tmp_path / "run", *options)
 
-    assert "which are author,writes,paper, paper,by,author" in train_said(tmp_path / "both", "--target", "venue,prints,paper")
+    assert "which are author,writes,paper or paper,by,author" in train_said(tmp_path / "both", "--target", "venue,prints,paper")
     assert "which are none" in train_said(store, "--target", "node,to,node")
     assert "choose one by" in train_said(tmp_path / "both")
     assert "is of nodes, and links are learnt" in train_said(tmp_path / "links", "--metric", "accuracy")
