@@ -6,7 +6,7 @@ import torch
 
 import penstock
 from penstock import LinkNeighborLoader
-from penstock.errors import MissingFieldError, UsageError
+from penstock.errors import CorruptStoreError, MissingFieldError, UsageError
 from tests.feed.inputs import digests
 from tests.feed.links import OPTIONS, pairs
 from tests.partitions import cut, on_all
@@ -139,6 +139,22 @@ def test_typed_over_parts(typed, tmp_path):
 
     expected = digests(LinkNeighborLoader(typed, edge_label_index="val", exclude_links="reverse", neg_sampling="binary", **OPTIONS))
     assert on_all(tmp_path / "parts", 2, work) == [expected[0::2], expected[1::2]]
+
+
+def test_ends_that_are_no_nodes(store, tmp_path):
+    """Of a part whose links are loaded, or only known, so that no negative is one of them."""
+    cut(store, tmp_path / "parts", 2)
+    for number in range(2):
+        ends = np.load(tmp_path / f"parts/part-{number}/edges/node__to__node/links/test/dst.npy", mmap_mode="r+")
+        ends[ends.size // 2] = -1 if number else 1 << 20
+        ends.flush()
+
+    def work(graph):
+        for part, how in (("test", {}), ("val", dict(neg_sampling="binary"))):
+            with pytest.raises(CorruptStoreError, match=r"part 'test' of node/to/node has ends outside the \d+ nodes of 'node'"):
+                LinkNeighborLoader(graph, edge_label_index=part, rank=graph.rank, num_ranks=2, **how, **OPTIONS)
+
+    on_all(tmp_path / "parts", 2, work)
 
 
 def test_a_pass_goes_on_where_it_stood(store):

@@ -99,6 +99,19 @@ def test_each_part_has_all_links_that_were_held_out(block_bytes, store, tmp_path
     assert "which is not in [0, 39]" in messages[1]
 
 
+def test_parts_of_before_links_are_of_another_partition(store, tmp_path):
+    """Else a process without links would learn something else than the others."""
+    penstock.hold_out(store, tmp_path / "store")
+    held = penstock.open(tmp_path / "store")
+    before = {}
+    for of, path in ((store, tmp_path / "whole"), (held, tmp_path / "parts")):
+        digest = xxhash.xxh3_64(of.digest.encode())
+        part = Part(cut(of, path, 2), 0)
+        digest.update(part.books[NODE].digest.encode())
+        before[of] = part.manifest.digest == digest.hexdigest()
+    assert before == {store: True, held: False}
+
+
 def test_find_lists():
     rng = np.random.default_rng(0)
     for num_nodes in (1, 2, 7, 100):

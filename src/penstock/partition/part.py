@@ -85,7 +85,7 @@ class PartManifest:
 
     Attributes:
         num_trainers: of each part.
-        digest: of the partitioned store and of the assignment: equal in all parts of a partition.
+        digest: of the partitioned store, of the assignment, and of whether links lie here: equal in all parts of a partition.
         made: how the partition was made; plain data.
         cut_from: digest of the store; missing in parts of older versions.
         held_out: how links were held out of the store, as in its provenance.

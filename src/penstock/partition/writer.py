@@ -73,6 +73,8 @@ def write_parts(
     digest = xxhash.xxh3_64(store.digest.encode())
     for book in books.values():
         digest.update(book.digest.encode())
+    if store.types_with_links():
+        digest.update(b"links")  # parts of versions that left them out do not go with those that have them
     progress.note(f"writing {num_parts} parts")  # each has many files, which are flushed one by one
     with StoreWriter(destination) as writer:
         degrees = {t: np.zeros(book.num_rows, _degree_dtype(store, t)) for t, book in books.items()}

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.errors import UsageError, listed, pick
+from penstock.errors import UsageError, damaged, listed, pick
 from penstock.records import EdgeType
 from penstock.store.format import ENDS, ArraySpec
 
@@ -64,6 +64,18 @@ class HasLinks(ABC):
         """Return the map of a field of the links of a part: [n, ...]; bfloat16 as uint16 bits. None: the only type that has links."""
         where = f"{self.path}: links {part!r} of {edge_type or self.type_with_links()!r}"
         return self.map(pick(self.link_fields(part, edge_type), name, where))
+
+    def link_ends(self, part: str, edge_type: EdgeType | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the maps of the sources and of the targets of the links of a part, after looking that all are nodes: CorruptStoreError.
+        None: the only type that has links."""
+        edge_type = edge_type or self.type_with_links()
+        sources, targets = (self.link_field(end, part, edge_type) for end in ENDS)
+        for ids, node_type in ((sources, edge_type[0]), (targets, edge_type[2])):
+            count = self.manifest.nodes[node_type].num_nodes
+            if ids.size and not 0 <= ids.min() <= ids.max() < count:
+                what = f"part {part!r} of {'/'.join(edge_type)} has ends outside the {count} nodes of '{node_type}'"
+                raise damaged(f"links of {self.path}", what)
+        return sources, targets
 
     def types_with_links(self) -> list[EdgeType]:
         """Return the edge types of which links were held out."""

@@ -241,6 +241,8 @@ def what_is_learnt(store: Store | PartsStore, config: TrainConfig, task: Task | 
             "(`penstock hold-out`)"
         )
     edge_type = edge_type_named(store, named, is_to_be_learnt=task is None)
+    if config.split is not None:
+        raise UsageError(f"{argument('split', config.split)} is of nodes, and edges are learnt, which have one split: leave it out")
     if config.edge_label is None:
         return edge_type[2], links_of(store, config, edge_type)
     if isinstance(store, PartsStore):

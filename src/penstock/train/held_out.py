@@ -18,7 +18,6 @@ from penstock.errors import UsageError, argument
 from penstock.feed import LinkNeighborLoader
 from penstock.feed.inputs import ArrayInput
 from penstock.records import EdgeType, Graph, NodeType
-from penstock.store.format import ENDS
 from penstock.store.links import HasLinks
 from penstock.train.ranks import Ranks
 from penstock.train.task import Task
@@ -113,7 +112,7 @@ def ends_of(store: HasLinks, edge_type: EdgeType) -> dict[str, tuple[np.ndarray,
     nothing = np.empty(0, np.int64)
     ends: dict[str, tuple[np.ndarray, np.ndarray]] = {part: (nothing, nothing) for part in PARTS}
     for part in ends.keys() & store.link_parts(edge_type):
-        ends[part] = store.link_field(ENDS[0], part, edge_type), store.link_field(ENDS[1], part, edge_type)
+        ends[part] = store.link_ends(part, edge_type)
     return ends
 
 
@@ -121,7 +120,7 @@ def edge_type_named(store: HasLinks, target: str, *, is_to_be_learnt: bool) -> E
     """The edge type that a text names, whose links were held out where they are to be learnt."""
     found: Any = tuple(part.strip() for part in target.split(","))
     if found not in store.manifest.edges or (is_to_be_learnt and not store.link_parts(found)):
-        held_out = ", ".join(map(",".join, store.types_with_links())) or "none"
+        held_out = " or ".join(map(",".join, store.types_with_links())) or "none"
         raise UsageError(
             f"{argument('target', target)} is not a node type of {store.path}, which are {', '.join(store.manifest.nodes)}, nor an edge "
             f"type that links were held out of, which are {held_out}"

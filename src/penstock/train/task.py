@@ -298,7 +298,9 @@ def define_task(labels: Any, train_ids: np.ndarray | None, metric: str, name: st
         num_classes: where it is known; None looks at all labels.
     """
     if metric in OF_LINKS and metric != "auc":
-        raise InputError(f"{name}: {argument('metric', metric)} is of links, and these are labels: choose another")
+        raise InputError(
+            f"{name}: {argument('metric', metric)} is of links, and these are labels: choose another, or hold links out (`penstock hold-out`)"
+        )
     if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf":
         raise InputError(f"{name} must be classes, numbers or a 0/1 matrix, got {labels.dtype} {list(labels.shape)}")
     if metric in OF_NUMBERS or (metric == "auto" and _are_numbers(labels, train_ids)):

@@ -16,7 +16,7 @@ from penstock.feed.fields import PYG_EDGE_NAMES, TensorRows
 from penstock.feed.inputs.base import Input, no_parts_of_links, no_such_label
 from penstock.feed.links import ChosenLinks, GivenEnds
 from penstock.records import EdgeType
-from penstock.store.format import BFLOAT16, ENDS, ArraySpec
+from penstock.store.format import BFLOAT16, ArraySpec
 from penstock.store.links import HasLinks
 
 
@@ -43,8 +43,7 @@ def links_held_out(source: Input, held: HasLinks, part: str, edge_type: EdgeType
         return replace(source.all_edges(edge_type), field=field, is_part=True)
 
     def known() -> GivenEnds:
-        parts = [[held.link_field(end, each, edge_type) for each in held.link_parts(edge_type)] for end in ENDS]
+        parts = zip(*(held.link_ends(each, edge_type) for each in held.link_parts(edge_type)), strict=True)
         return GivenEnds(*map(np.concatenate, parts))
 
-    ends = GivenEnds(*(held.link_field(end, part, edge_type) for end in ENDS))
-    return ChosenLinks(edge_type, ends, field, is_part=True, known=known)
+    return ChosenLinks(edge_type, GivenEnds(*held.link_ends(part, edge_type)), field, is_part=True, known=known)

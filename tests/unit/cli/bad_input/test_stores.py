@@ -14,7 +14,7 @@ import torch
 
 from penstock.cli import run
 from penstock.errors import StoreError
-from penstock.store import Store
+from penstock.store import Store, hold_out
 from tests.mounts import mounted
 from tests.refusals import TRAIN, assert_in_table, call, refused, said
 from tests.train.stores import make_store
@@ -65,6 +65,17 @@ def test_arrays_whose_values_lead_nowhere(name, value, arguments, tmp_path, capf
     line = said(capfd, command, *options)
     assert "are damaged: " in line
     assert name.split("/")[1].replace("__", "/") in line or "splits of" in line
+
+
+@pytest.mark.parametrize("value", [-5, 1 << 20])
+@pytest.mark.parametrize("name", ["val/src", "test/dst"])
+def test_links_whose_ends_lead_nowhere(name, value, tmp_path, capfd):
+    hold_out(make_store(tmp_path / "whole"), tmp_path / "store")
+    array = np.load(tmp_path / f"store/edges/node__to__node/links/{name}.npy", mmap_mode="r+")
+    array[array.size // 2] = value
+    array.flush()
+    line = said(capfd, "train", "store", *TRAIN)
+    assert f"part '{name.split('/')[0]}' of node/to/node has ends outside the 400 nodes of 'node'" in line
 
 
 def test_a_label_that_is_no_class(tmp_path, capfd):

@@ -43,12 +43,13 @@ def test_links_that_are_not_learnt(store, tmp_path, capfd):
     def train_said(place, *options):
         return said(capfd, "train", place, *TRAIN, "--out", tmp_path / "run", *options)
 
-    assert "which are author,writes,paper, paper,by,author" in train_said(tmp_path / "both", "--target", "venue,prints,paper")
+    assert "which are author,writes,paper or paper,by,author" in train_said(tmp_path / "both", "--target", "venue,prints,paper")
     assert "which are none" in train_said(store, "--target", "node,to,node")
     assert "choose one by" in train_said(tmp_path / "both")
     assert "is of nodes, and links are learnt" in train_said(tmp_path / "links", "--metric", "accuracy")
     assert "is of links" in train_said(store, "--metric", "mrr")
     assert "are of nodes, and edges" in train_said(tmp_path / "links", "--predictions", tmp_path / "classes.npy")
+    assert "which have one split: leave it out" in train_said(tmp_path / "links", "--split", "0")
     assert "name a recipe" in train_said(tmp_path / "links", "--recipe", "auto")
     assert "--num-negatives must be at least 1" in train_said(tmp_path / "links", "--num-negatives", "0")
     assert not (tmp_path / "run").exists()
