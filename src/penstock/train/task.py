@@ -299,7 +299,8 @@ def define_task(labels: Any, train_ids: np.ndarray | None, metric: str, name: st
     """
     if metric in OF_LINKS and metric != "auc":
         raise InputError(
-            f"{name}: {argument('metric', metric)} is of links, and these are labels: choose another, or hold links out (`penstock hold-out`)"
+            f"{name}: {argument('metric', metric)} is of links, and these are labels: choose another, or hold links out "
+            "(`penstock hold-out`)"
         )
     if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf":
         raise InputError(f"{name} must be classes, numbers or a 0/1 matrix, got {labels.dtype} {list(labels.shape)}")
