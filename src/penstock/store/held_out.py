@@ -22,7 +22,7 @@ import numpy as np
 
 from penstock import rng
 from penstock.errors import InputError, MissingFieldError, NodeIdError, StoreError, UsageError, argument
-from penstock.records import EdgeType, Graph, reverses_of
+from penstock.records import EdgeType, Graph, check_neighbors, reverses_of
 from penstock.store.budget import format_bytes
 from penstock.store.format import ENDS, HELD_OUT
 from penstock.store.opened import Store
@@ -31,6 +31,9 @@ from penstock.store.results import refuse_in_store
 from penstock.store.sifting import PARTS, ByChance, Chooser, Without, by_value, find_firsts, sift, write_links
 from penstock.store.watch import check_bytes
 from penstock.store.writer import StoreWriter
+
+LOOKED_AT = 256
+"""Edges of a type, to know whether another type has their reverses."""
 
 
 def hold_out(
@@ -59,7 +62,8 @@ def hold_out(
         by: an edge field of whole numbers, times for instance: its largest values are "test", the next ones "val". Equal values stay
             together, so that more may be held out than asked for. None: edges are held out by chance.
         reverse: the edge type that holds the reverses of these edges, which are left out of the graph too, and are no links; "none" if
-            there is none; "auto" takes the one with PyG's name for it (`ToUndirected`: "rev_likes" of "likes").
+            there is none; "auto" takes the one with PyG's name for it (`ToUndirected`: "rev_likes" of "likes"), and refuses to go on where
+            a type of another name may be one, or, as some of its edges say, is.
         seed: of the chance; the same pairs are held out of any graph.
         progress: hears of it.
     Returns:
@@ -163,7 +167,23 @@ def _reverses(store: Store, edge_type: EdgeType, reverse: str | Sequence[str]) -
             f"{store.path}: any of {' or '.join(','.join(e) for e in others)} may hold the reverses of {','.join(edge_type)}, and tell "
             f"what is held out: say which by {argument('reverse')}, or {argument('reverse', 'none')}"
         )
+    for other in (e for e in others if e not in found and _are_reverses(store, edge_type, e)):
+        named = ",".join(other)
+        raise UsageError(
+            f"{store.path}: most edges {','.join(edge_type)} have their reverse in {named}, which would tell what is held out: say "
+            f"{argument('reverse', named)}, or {argument('reverse', 'none')}"
+        )
     return [e for e in found if e != edge_type]
+
+
+def _are_reverses(store: Store, edge_type: EdgeType, other: EdgeType) -> bool:
+    """Whether the reverses of most of a few edges are edges of another type."""
+    csc, back = store.csc(edge_type), store.csc(other)
+    looked_at = np.linspace(0, csc.num_edges - 1, min(LOOKED_AT, csc.num_edges), dtype=np.int64)
+    sources, targets = csc.indices[looked_at], np.searchsorted(csc.indptr, looked_at, side="right") - 1
+    check_neighbors(edge_type, store.num_nodes[edge_type[0]], looked_at, sources)
+    pairs = zip(sources.tolist(), targets.tolist(), strict=True)
+    return 2 * sum(target in back.indices[back.indptr[source] : back.indptr[source + 1]] for source, target in pairs) > looked_at.size
 
 
 def _check_store(store: Store, types: Sequence[EdgeType], by: str | None) -> None:

@@ -5,8 +5,9 @@ import re
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
+from penstock import cli
 from penstock.store import Store, hold_out, ingest
 from penstock.train import aggregate
 from tests.refusals import call, said
@@ -84,6 +85,18 @@ def test_reverses(tmp_path, typed, capfd):
     reverse = "any of paper,by,author may hold the reverses of author,writes,paper"
     assert reverse in said(capfd, "hold-out", typed, new, "--edge-type", "author,writes,paper")
     assert "is no type of edges" in said(capfd, "hold-out", typed, new, "--edge-type", "author,writes,paper", "--reverse", "a,b,c")
+    data, cites = HeteroData(), torch.randint(0, 50, (2, 400), generator=torch.Generator().manual_seed(0))
+    data["paper"].num_nodes = 50
+    data["paper", "cites", "paper"].edge_index, data["paper", "cited_by", "paper"].edge_index = cites, cites.flip(0)
+    data["paper", "near", "paper"].edge_index = torch.randint(0, 50, (2, 400), generator=torch.Generator().manual_seed(1))
+    ingest(data, tmp_path / "papers")
+    for first, second in (("cites", "cited_by"), ("cited_by", "cites")):
+        have = f"most edges paper,{first},paper have their reverse in paper,{second},paper"
+        assert have in said(capfd, "hold-out", tmp_path / "papers", new, "--edge-type", f"paper,{first},paper")
+    assert cli.run(["hold-out", str(tmp_path / "papers"), str(tmp_path / "near"), "--edge-type", "paper,near,paper"]) == 0
+    given = ["--edge-type", "paper,cites,paper", "--reverse", "paper,cited_by,paper"]
+    assert cli.run(["hold-out", str(tmp_path / "papers"), str(new), *given]) == 0
+    assert Store.open(new).reverses_left_out(("paper", "cites", "paper")) == [("paper", "cited_by", "paper")]
 
 
 def test_destinations(tmp_path, store, capfd):
