@@ -94,10 +94,11 @@ class SomeLabels:
 
     Args:
         values, spec: as stored. name: for messages. metric: see `as_labels`.
+        others: of other parts, whose classes are such too.
     """
 
-    def __init__(self, values: np.ndarray, spec: ArraySpec, name: str, metric: str) -> None:
-        self._values, self._spec, self._name, self._metric = values, spec, name, metric
+    def __init__(self, values: np.ndarray, spec: ArraySpec, name: str, metric: str, others: tuple[SomeLabels, ...] = ()) -> None:
+        self._values, self._spec, self._name, self._metric, self._others = values, spec, name, metric, others
         one = self[:1]
         self.dtype, self.ndim, self.shape = one.dtype, one.ndim, (len(values), *one.shape[1:])
 
@@ -108,8 +109,8 @@ class SomeLabels:
         return as_labels(self._values[edges], self._spec, self._name, self._metric, "an edge")
 
     def max(self) -> Any:
-        """The largest."""
-        return max(self[first : first + BLOCK].max() for first in range(0, len(self), BLOCK))
+        """The largest, also of the others."""
+        return max(part[first : first + BLOCK].max() for part in (self, *self._others) for first in range(0, len(part), BLOCK))
 
 
 def labels_of_edges(store: Store, config: TrainConfig, edge_type: EdgeType, task: Task | None = None) -> LabelledEdges:
@@ -138,9 +139,10 @@ def labels_of_edges(store: Store, config: TrainConfig, edge_type: EdgeType, task
             )
         values[part] = store.link_field(name, part, edge_type)
     metric, of = config.metric, f"{where}: field {name!r}"
-    if metric == "auto" and is_fractional(values["train"], specs[name]):
+    if metric == "auto" and any(is_fractional(each, specs[name]) for each in values.values()):
         metric = "rmse"
     labels = {part: SomeLabels(each, specs[name], of, metric) for part, each in values.items()}
+    labels["train"] = SomeLabels(values["train"], specs[name], of, metric, tuple(labels[part] for part in labels if part != "train"))
     task = define_task(labels["train"], None, metric, of, specs[name].properties.get("num_classes"))
     if isinstance(task, Classes) and task.num_outputs > len(values["train"]):
         whole = argument("metric", "rmse")
