@@ -21,7 +21,7 @@ from penstock.store import ArraySpec, Store
 from penstock.train.config import TrainConfig
 from penstock.train.held_out import PAIRS, HeldOutEdges, Rows, ends_of, rows_of
 from penstock.train.ranks import Ranks
-from penstock.train.task import BLOCK, Classes, Task, as_labels, define_task, is_fractional
+from penstock.train.task import BLOCK, Classes, Labels, Numbers, Task, as_labels, define_task, is_fractional
 
 
 @dataclass(slots=True)
@@ -156,5 +156,10 @@ def _check_all(labels: SomeLabels, task: Task, of: str) -> None:
     """Raise where an edge has no label."""
     for first in range(0, len(labels), BLOCK):
         bad = np.flatnonzero(~task.is_labelled(labels[first : first + BLOCK]))
-        if bad.size:
-            raise InputError(f"{of} edge {first + bad[0]} has no label: leave such edges out, or give them an edge type of their own")
+        if not bad.size:
+            continue
+        edge, numbers = f"{of} edge {first + bad[0]}", argument("metric", "rmse")
+        if isinstance(task, Labels):
+            raise InputError(f"{edge} has something else than 0 and 1: leave such edges out, or learn numbers by {numbers}")
+        below = ", for integers below 0 are none: store floats" if isinstance(task, Numbers) and labels.dtype.kind == "i" else ""
+        raise InputError(f"{edge} has no label{below or ': leave such edges out, or give them an edge type of their own'}")
