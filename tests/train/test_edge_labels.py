@@ -194,6 +194,17 @@ def test_classes_that_are_kept_as_floats(store):
     assert not is_fractional(store.edge_field("kind"), store.edge_fields()["kind"])
 
 
+def test_what_only_later_edges_have(tmp_path):
+    """Edges held out by time with labels of their own: a class that no edge before had, and halves where there were whole numbers."""
+    data = plain_data()
+    is_late = torch.arange(4000) >= 3900
+    data.late_kind = torch.where(is_late, 3, data.kind)
+    data.late_half = data.kind + 0.5 * is_late
+    later = held_out(data, tmp_path, by="time")
+    assert read_training_data(later, config_of(later, "late_kind")).task == Classes(4, "accuracy")
+    assert isinstance(read_training_data(later, config_of(later, "late_half")).task, Numbers)
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

@@ -21,7 +21,7 @@ from penstock.store import ArraySpec, Store
 from penstock.train.config import TrainConfig
 from penstock.train.held_out import PAIRS, HeldOutEdges, Rows, ends_of, rows_of
 from penstock.train.ranks import Ranks
-from penstock.train.task import BLOCK, Classes, Task, as_labels, define_task, is_fractional
+from penstock.train.task import BLOCK, Classes, Labels, Numbers, Task, as_labels, define_task, is_fractional
 
 
 @dataclass(slots=True)
@@ -94,10 +94,11 @@ class SomeLabels:
 
     Args:
         values, spec: as stored. name: for messages. metric: see `as_labels`.
+        others: of other parts, whose classes are such too.
     """
 
-    def __init__(self, values: np.ndarray, spec: ArraySpec, name: str, metric: str) -> None:
-        self._values, self._spec, self._name, self._metric = values, spec, name, metric
+    def __init__(self, values: np.ndarray, spec: ArraySpec, name: str, metric: str, others: tuple[SomeLabels, ...] = ()) -> None:
+        self._values, self._spec, self._name, self._metric, self._others = values, spec, name, metric, others
         one = self[:1]
         self.dtype, self.ndim, self.shape = one.dtype, one.ndim, (len(values), *one.shape[1:])
 
@@ -108,8 +109,8 @@ class SomeLabels:
         return as_labels(self._values[edges], self._spec, self._name, self._metric, "an edge")
 
     def max(self) -> Any:
-        """The largest."""
-        return max(self[first : first + BLOCK].max() for first in range(0, len(self), BLOCK))
+        """The largest, also of the others."""
+        return max(part[first : first + BLOCK].max() for part in (self, *self._others) for first in range(0, len(part), BLOCK))
 
 
 def labels_of_edges(store: Store, config: TrainConfig, edge_type: EdgeType, task: Task | None = None) -> LabelledEdges:
@@ -138,9 +139,10 @@ def labels_of_edges(store: Store, config: TrainConfig, edge_type: EdgeType, task
             )
         values[part] = store.link_field(name, part, edge_type)
     metric, of = config.metric, f"{where}: field {name!r}"
-    if metric == "auto" and is_fractional(values["train"], specs[name]):
+    if metric == "auto" and any(is_fractional(each, specs[name]) for each in values.values()):
         metric = "rmse"
     labels = {part: SomeLabels(each, specs[name], of, metric) for part, each in values.items()}
+    labels["train"] = SomeLabels(values["train"], specs[name], of, metric, tuple(labels[part] for part in labels if part != "train"))
     task = define_task(labels["train"], None, metric, of, specs[name].properties.get("num_classes"))
     if isinstance(task, Classes) and task.num_outputs > len(values["train"]):
         whole = argument("metric", "rmse")
@@ -154,5 +156,10 @@ def _check_all(labels: SomeLabels, task: Task, of: str) -> None:
     """Raise where an edge has no label."""
     for first in range(0, len(labels), BLOCK):
         bad = np.flatnonzero(~task.is_labelled(labels[first : first + BLOCK]))
-        if bad.size:
-            raise InputError(f"{of} edge {first + bad[0]} has no label: leave such edges out, or give them an edge type of their own")
+        if not bad.size:
+            continue
+        edge, numbers = f"{of} edge {first + bad[0]}", argument("metric", "rmse")
+        if isinstance(task, Labels):
+            raise InputError(f"{edge} has something else than 0 and 1: leave such edges out, or learn numbers by {numbers}")
+        below = ", for integers below 0 are none: store floats" if isinstance(task, Numbers) and labels.dtype.kind == "i" else ""
+        raise InputError(f"{edge} has no label{below or ': leave such edges out, or give them an edge type of their own'}")

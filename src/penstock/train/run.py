@@ -136,7 +136,10 @@ def refuse_new(config: TrainConfig, out: str | os.PathLike[str]) -> NodeType:
 
 def _check_predictions(file: ResultFile | None, data: TrainingData) -> None:
     if file is not None and data.edges is not None:
-        raise UsageError(f"{argument('predictions')} are of nodes, and edges are learnt: `penstock infer` writes the rows of nodes")
+        raise UsageError(
+            f"{argument('predictions')} are of nodes, and edges are learnt: `penstock infer` writes rows of nodes, with --pairs what is "
+            "said of pairs"
+        )
 
 
 def _holds_a_run(folder: Path) -> StateError:

@@ -266,7 +266,7 @@ def as_labels(values: np.ndarray, spec: ArraySpec, name: str, metric: str, of: s
     labels = values[:, 0] if values.shape[1:] == (1,) else values
     if spec.dtype == "bfloat16":
         labels = (labels.astype(np.uint32) << 16).view(np.float32)
-    if labels.ndim != 1 or labels.dtype.kind != "f" or metric in OF_NUMBERS:
+    if labels.ndim != 1 or labels.dtype.kind != "f" or metric in (*OF_NUMBERS, "mrr", "hits@10"):
         return labels
     found = np.where(np.isnan(labels), -1, labels)
     bad = np.flatnonzero(~(np.abs(found) < 1 << 31) | (found != np.floor(found)))
@@ -302,7 +302,7 @@ def define_task(labels: Any, train_ids: np.ndarray | None, metric: str, name: st
             f"{name}: {argument('metric', metric)} is of links, and these are labels: choose another, or hold links out "
             "(`penstock hold-out`)"
         )
-    if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf":
+    if labels.ndim not in (1, 2) or labels.shape[1:] == (0,) or labels.dtype.kind not in "biuf":
         raise InputError(f"{name} must be classes, numbers or a 0/1 matrix, got {labels.dtype} {list(labels.shape)}")
     if metric in OF_NUMBERS or (metric == "auto" and _are_numbers(labels, train_ids)):
         return _numbers(labels, train_ids, "rmse" if metric == "auto" else metric, name)
@@ -361,6 +361,8 @@ def _classes(labels: Any, train_ids: np.ndarray | None, metric: str, name: str, 
     task = Classes(num_classes, ("auc" if num_classes == 2 else "accuracy") if metric == "auto" else metric)
     if train_ids is not None:
         _check_classes(labels, train_ids, task, name)
+    elif num_classes < 1:
+        raise _nothing(train_ids, name)
     if num_classes < 2:
         raise InputError(f"{name}: {num_classes} class in all, there is nothing to learn")
     if metric == "auc" and num_classes != 2:

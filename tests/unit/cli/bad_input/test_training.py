@@ -48,7 +48,7 @@ def test_links_that_are_not_learnt(store, tmp_path, capfd):
     assert "choose one by" in train_said(tmp_path / "both")
     assert "is of nodes, and links are learnt" in train_said(tmp_path / "links", "--metric", "accuracy")
     assert "is of links" in train_said(store, "--metric", "mrr")
-    assert "are of nodes, and edges" in train_said(tmp_path / "links", "--predictions", tmp_path / "classes.npy")
+    assert "with --pairs what is said of pairs" in train_said(tmp_path / "links", "--predictions", tmp_path / "classes.npy")
     assert "which have one split: leave it out" in train_said(tmp_path / "links", "--split", "0")
     assert "name a recipe" in train_said(tmp_path / "links", "--recipe", "auto")
     assert "--num-negatives must be at least 1" in train_said(tmp_path / "links", "--num-negatives", "0")
@@ -60,6 +60,7 @@ def test_labels_of_edges_that_are_not_learnt(store, tmp_path, capfd):
     numbers = torch.arange(data.num_edges)
     data.kind, data.some, data.far = numbers % 3, torch.where(numbers % 9 > 0, numbers % 2, -1), numbers + 10**6
     data.unknown = torch.full((data.num_edges,), float("nan"))
+    data.counts, data.empty, data.half = torch.stack([numbers, numbers], dim=1), torch.zeros(data.num_edges, 0), numbers / 2
     ingest(data, tmp_path / "whole", allow_nan=True)
     hold_out(tmp_path / "whole", tmp_path / "links")
     hold_out(tmp_path / "whole", tmp_path / "given", val=0, test=np.array([[0, 1], [2, 3], [4, 5]]))
@@ -72,6 +73,11 @@ def test_labels_of_edges_that_are_not_learnt(store, tmp_path, capfd):
     assert "has no label: leave such edges out" in train_said(tmp_path / "links", "--edge-label", "some")
     assert "choose a field of classes, or --metric rmse" in train_said(tmp_path / "links", "--edge-label", "far")
     assert "no edge has a label in" in train_said(tmp_path / "links", "--edge-label", "unknown", "--metric", "rmse")
+    assert "no edge has a label in" in train_said(tmp_path / "links", "--edge-label", "unknown")
+    assert "has something else than 0 and 1: leave such edges out" in train_said(tmp_path / "links", "--edge-label", "counts")
+    assert "integers below 0 are none: store floats" in train_said(tmp_path / "links", "--edge-label", "some", "--metric", "rmse")
+    assert "must be classes, numbers or a 0/1 matrix, got float32" in train_said(tmp_path / "links", "--edge-label", "empty")
+    assert "is of links, and these are labels" in train_said(tmp_path / "links", "--edge-label", "half", "--metric", "mrr")
     assert "--target node is a node type: name" in train_said(tmp_path / "links", "--edge-label", "kind", "--target", "node")
     assert "of which some were held out: make such a store" in train_said(store, "--edge-label", "kind")
     assert "is of links, and these are labels" in train_said(tmp_path / "links", "--edge-label", "kind", "--metric", "mrr")
