@@ -46,8 +46,7 @@ class LabelledEdges(HeldOutEdges):
         """What reads labels of a part by int64[n] numbers of its edges, as the loss of the task takes them."""
 
         def read(numbers: np.ndarray) -> Tensor:
-            labels = self.labels[part][numbers]
-            return torch.from_numpy(labels if self.task.dtype is None else labels.astype(self.task.dtype, copy=False))
+            return torch.from_numpy(self.labels[part][numbers].astype(self.task.dtype, copy=False))
 
         return read
 

@@ -41,8 +41,8 @@ class Task(ABC):
 
     num_outputs: int
     metric: str
-    dtype: ClassVar[type | None] = None
-    """Of the labels that `loss` takes; None: as they are stored."""
+    dtype: ClassVar[type]
+    """Of the labels that `loss` takes."""
 
     @property
     def is_larger_better(self) -> bool:
@@ -119,6 +119,8 @@ class Classes(Task):
 @dataclass(frozen=True, slots=True)
 class Labels(Task):
     """Which of several labels each node has, 0/1 [n, num_outputs]. Metric: micro-f1."""
+
+    dtype = np.uint8
 
     def is_labelled(self, labels: np.ndarray) -> np.ndarray:
         """Rows of 0 and 1."""
@@ -269,7 +271,7 @@ def as_labels(values: np.ndarray, spec: ArraySpec, name: str, metric: str, of: s
     if labels.ndim != 1 or labels.dtype.kind != "f" or metric in (*OF_NUMBERS, "mrr", "hits@10"):
         return labels
     found = np.where(np.isnan(labels), -1, labels)
-    bad = np.flatnonzero(~(np.abs(found) < 1 << 31) | (found != np.floor(found)))
+    bad = np.flatnonzero(~(np.abs(found) < np.float32(1 << 31)) | (found != np.floor(found)))
     if metric == "auto" and np.isfinite(found[bad]).any():
         return labels
     if bad.size:
