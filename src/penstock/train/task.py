@@ -1,7 +1,8 @@
-"""What is learnt: labels, loss and metric of node classification (single-label, multi-label or binary), of node regression, and of links.
+"""What is learnt: labels, loss and metric of classification (single-label, multi-label or binary) and regression of nodes or edges, and of
+links.
 
-In: a label array and a choice of metric. Out: functions over what a model returns for nodes: logits, or numbers in units of their spread;
-or over the scores of links.
+In: a label array and a choice of metric. Out: functions over what a model returns for nodes or edges: logits, or numbers in units of their
+spread; or over the scores of links.
 """
 
 from __future__ import annotations
