@@ -194,6 +194,17 @@ def test_classes_that_are_kept_as_floats(store):
     assert not is_fractional(store.edge_field("kind"), store.edge_fields()["kind"])
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_labels_of_any_width(tmp_path):
+    """Integers that torch only stores, and floats of two bytes: they are learnt as the same labels in others."""
+    data = plain_data()
+    data.tags_wide, data.kind_half = data.tags.to(torch.uint16), data.kind.half()
+    of = held_out(data, tmp_path)
+    for field, other in (("tags", "tags_wide"), ("kind", "kind_half")):
+        scores = [run(of, tmp_path / name, name, epochs=1).test for name in (field, other)]
+        assert scores[0] == scores[1], field
+
+
 def test_what_only_later_edges_have(tmp_path):
     """Edges held out by time with labels of their own: a class that no edge before had, and halves where there were whole numbers."""
     data = plain_data()
@@ -209,7 +220,7 @@ def test_what_only_later_edges_have(tmp_path):
     ("options", "error", "message"),
     [
         (dict(edge_label="what"), MissingFieldError, r"have no field 'what' to learn \(edge_label\); they have .*'kind'"),
-        (dict(edge_label="some"), InputError, "field 'some': train edge [0-9]+ has no label: leave such edges out"),
+        (dict(edge_label="some"), InputError, "field 'some': train edge [0-9]+, row [0-9]*(07|57) of the input, has no label: leave"),
         (dict(edge_label="time"), InputError, "field 'time' makes 100[0-9]+ classes for [0-9]+ edges: choose a field of classes"),
         (dict(edge_label="nothing"), InputError, "field 'nothing': all [0-9]+ train edges have the same, there is nothing to learn"),
         (dict(edge_label="kind", metric="mrr"), InputError, "metric='mrr' is of links, and these are labels"),

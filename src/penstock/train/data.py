@@ -87,8 +87,7 @@ class TrainingData:
 
     def labels_of(self, nodes: np.ndarray) -> np.ndarray:
         """The labels of nodes of the target, as the loss of the task takes them."""
-        labels = self.labels[nodes]
-        return labels if self.task.dtype is None else labels.astype(self.task.dtype, copy=False)
+        return self.labels[nodes].astype(self.task.dtype, copy=False)
 
     def prepare(self, x: torch.Tensor) -> torch.Tensor:
         """Turn raw features into what the model reads."""

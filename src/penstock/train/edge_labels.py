@@ -46,8 +46,7 @@ class LabelledEdges(HeldOutEdges):
         """What reads labels of a part by int64[n] numbers of its edges, as the loss of the task takes them."""
 
         def read(numbers: np.ndarray) -> Tensor:
-            labels = self.labels[part][numbers]
-            return torch.from_numpy(labels if self.task.dtype is None else labels.astype(self.task.dtype, copy=False))
+            return torch.from_numpy(self.labels[part][numbers].astype(self.task.dtype, copy=False))
 
         return read
 
@@ -148,18 +147,27 @@ def labels_of_edges(store: Store, config: TrainConfig, edge_type: EdgeType, task
         whole = argument("metric", "rmse")
         raise InputError(f"{of} makes {task.num_outputs} classes for {len(values['train'])} edges: choose a field of classes, or {whole}")
     for part, each in labels.items():
-        _check_all(each, task, f"{of}: {part}")
+        _check_all(each, task, f"{of}: {part} edge", _numbers_of(store, part, edge_type))
     return LabelledEdges(edge_type, *of_type, name, labels, task)
 
 
-def _check_all(labels: SomeLabels, task: Task, of: str) -> None:
-    """Raise where an edge has no label."""
+def _numbers_of(store: Store, part: str, edge_type: EdgeType) -> np.ndarray | None:
+    """What the user knows the edges of a part by (`e_id`), where the store keeps it."""
+    if part == "train":
+        return store.csc(edge_type).edge_ids
+    return store.link_field("edge_id", part, edge_type) if "edge_id" in store.link_fields(part, edge_type) else None
+
+
+def _check_all(labels: SomeLabels, task: Task, of: str, numbers: np.ndarray | None) -> None:
+    """Raise where an edge has no label. `numbers`: to name it by."""
     for first in range(0, len(labels), BLOCK):
         bad = np.flatnonzero(~task.is_labelled(labels[first : first + BLOCK]))
         if not bad.size:
             continue
-        edge, numbers = f"{of} edge {first + bad[0]}", argument("metric", "rmse")
+        place = first + bad[0]
+        edge = f"{of} {place}" if numbers is None else f"{of} {place}, row {numbers[place]} of the input,"
         if isinstance(task, Labels):
-            raise InputError(f"{edge} has something else than 0 and 1: leave such edges out, or learn numbers by {numbers}")
+            whole = argument("metric", "rmse")
+            raise InputError(f"{edge} has something else than 0 and 1: leave such edges out, or learn numbers by {whole}")
         below = ", for integers below 0 are none: store floats" if isinstance(task, Numbers) and labels.dtype.kind == "i" else ""
         raise InputError(f"{edge} has no label{below or ': leave such edges out, or give them an edge type of their own'}")

@@ -1,7 +1,8 @@
-"""What is learnt: labels, loss and metric of node classification (single-label, multi-label or binary), of node regression, and of links.
+"""What is learnt: labels, loss and metric of classification (single-label, multi-label or binary) and regression of nodes or edges, and of
+links.
 
-In: a label array and a choice of metric. Out: functions over what a model returns for nodes: logits, or numbers in units of their spread;
-or over the scores of links.
+In: a label array and a choice of metric. Out: functions over what a model returns for nodes or edges: logits, or numbers in units of their
+spread; or over the scores of links.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class Task(ABC):
 
     num_outputs: int
     metric: str
-    dtype: ClassVar[type | None] = None
-    """Of the labels that `loss` takes; None: as they are stored."""
+    dtype: ClassVar[type]
+    """Of the labels that `loss` takes."""
 
     @property
     def is_larger_better(self) -> bool:
@@ -119,6 +120,8 @@ class Classes(Task):
 @dataclass(frozen=True, slots=True)
 class Labels(Task):
     """Which of several labels each node has, 0/1 [n, num_outputs]. Metric: micro-f1."""
+
+    dtype = np.uint8
 
     def is_labelled(self, labels: np.ndarray) -> np.ndarray:
         """Rows of 0 and 1."""
@@ -269,7 +272,7 @@ def as_labels(values: np.ndarray, spec: ArraySpec, name: str, metric: str, of: s
     if labels.ndim != 1 or labels.dtype.kind != "f" or metric in (*OF_NUMBERS, "mrr", "hits@10"):
         return labels
     found = np.where(np.isnan(labels), -1, labels)
-    bad = np.flatnonzero(~(np.abs(found) < 1 << 31) | (found != np.floor(found)))
+    bad = np.flatnonzero(~(np.abs(found) < np.float32(1 << 31)) | (found != np.floor(found)))
     if metric == "auto" and np.isfinite(found[bad]).any():
         return labels
     if bad.size:
