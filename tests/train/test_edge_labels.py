@@ -10,10 +10,11 @@ from penstock.errors import InputError, MissingFieldError, UsageError
 from penstock.report.live import introduction, summary_of, what_is_there
 from penstock.report.page import render
 from penstock.train import TrainConfig, infer_pairs, infer_run, train
-from penstock.train import task as task_module
+from penstock.train import labels as labels_module
 from penstock.train.data import read_training_data
 from penstock.train.edge_labels import SomeLabels
-from penstock.train.task import Classes, Labels, Numbers, is_fractional
+from penstock.train.labels import is_fractional
+from penstock.train.task import Classes, Labels, Numbers
 from tests.train.stores import make_store
 
 RATES, REV = ("user", "rates", "film"), ("film", "rev_rates", "user")
@@ -172,7 +173,7 @@ def test_the_task_is_found_a_few_edges_at_a_time(store, monkeypatch):
     for field, kind in kinds.items():
         found = []
         for block in (7, 1000, 1 << 16):
-            monkeypatch.setattr(task_module, "BLOCK", block)
+            monkeypatch.setattr(labels_module, "BLOCK", block)
             monkeypatch.setattr("penstock.train.edge_labels.BLOCK", block)
             found.append(read_training_data(store, config_of(store, field)).task)
         assert type(found[0]) is kind

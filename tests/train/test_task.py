@@ -9,21 +9,8 @@ from sklearn import metrics
 
 from penstock.errors import InputError
 from penstock.store import ArraySpec
-from penstock.train.task import (
-    KINDS,
-    OF_NUMBERS,
-    Classes,
-    Labels,
-    Links,
-    Numbers,
-    area_under_roc,
-    as_labels,
-    define_task,
-    has_label,
-    micro_f1,
-    normalize_rows,
-    task_of,
-)
+from penstock.train.labels import as_labels, define_task, has_label
+from penstock.train.task import KINDS, OF_NUMBERS, Classes, Labels, Links, Numbers, area_under_roc, micro_f1, normalize_rows, task_of
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -119,7 +106,7 @@ def test_a_label_beyond_the_classes_is_refused():
 
 @pytest.mark.parametrize("is_matrix", [False, True])
 def test_which_nodes_have_a_label(is_matrix, monkeypatch):
-    monkeypatch.setattr("penstock.train.task.BLOCK", 3)
+    monkeypatch.setattr("penstock.train.labels.BLOCK", 3)
     labels = np.array([0, -1, 2, 1, -1, 0, 3])
     if is_matrix:
         labels = np.array([[0, 1], [np.nan, 1], [1, 1], [0, 0], [1, -1], [0, 1], [1, 0]])

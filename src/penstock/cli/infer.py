@@ -97,5 +97,6 @@ def _pairs(text: str) -> Any:
     """The name of a part, or the pairs in a file."""
     found = text if text in ("val", "test") else read_pairs(text)
     if found is None:
-        raise UsageError(f"{argument('pairs')} takes val, test, or a .npy file of pairs; got {text!r}")
+        what = "is no .npy file" if Path(text).is_file() else "is not there"
+        raise UsageError(f"{argument('pairs')} takes val, test, or a .npy file of n x 2 node numbers; {text} {what}")
     return found

@@ -23,12 +23,13 @@ from penstock.train.config import PLAIN_MODELS, TYPED_MODELS, TrainConfig
 from penstock.train.division import Division
 from penstock.train.edge_labels import LabelledEdges, labels_of_edges
 from penstock.train.held_out import HeldOutEdges, edge_type_named
+from penstock.train.labels import as_labels, define_task, has_label
 from penstock.train.links import links_of
 from penstock.train.models import GNN, PairHead
 from penstock.train.parts import PartsStore
 from penstock.train.ranks import Ranks
 from penstock.train.rows import LearntRows
-from penstock.train.task import Task, as_float, as_labels, define_task, has_label, link_task, normalize_rows
+from penstock.train.task import Task, as_float, link_task, normalize_rows
 from penstock.train.typed_models import TypedGNN
 
 logger = logging.getLogger("penstock")

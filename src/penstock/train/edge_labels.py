@@ -20,8 +20,9 @@ from penstock.records import EdgeType, Graph, NodeType
 from penstock.store import ArraySpec, Store
 from penstock.train.config import TrainConfig
 from penstock.train.held_out import PAIRS, HeldOutEdges, Rows, ends_of, rows_of
+from penstock.train.labels import BLOCK, as_labels, define_task, is_fractional
 from penstock.train.ranks import Ranks
-from penstock.train.task import BLOCK, Classes, Labels, Numbers, Task, as_labels, define_task, is_fractional
+from penstock.train.task import Classes, Labels, Numbers, Task
 
 
 @dataclass(slots=True)

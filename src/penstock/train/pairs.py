@@ -49,7 +49,8 @@ def infer_pairs(
 
     Args:
         run: its folder; the weights are the best by val, or the last.
-        pairs: whole numbers [n, 2] or [2, n], sources first; or the name of a part that was held out of the store, "val" or "test".
+        pairs: whole numbers [n, 2] or [2, n], sources first; two pairs are read as [2, n]. Or the name of a part that was held out of the
+            store, "val" or "test".
         out: an `.npy` file, whose row i is that of pair i; None: `pairs.npy` in the folder of the run. Of a run that learnt links it holds
             their scores, float32[n]; of one that learnt labels numbers in their unit, or logits, float32[n, width].
         store, inductive, batch_size, num_workers, device, progress: as of `infer_run`.

@@ -23,8 +23,8 @@ from penstock.partition.part import num_parts_at
 from penstock.records import EdgeType, Graph, NodeType
 from penstock.store import ArraySpec
 from penstock.store.links import HasLinks
+from penstock.train.labels import as_labels
 from penstock.train.ranks import Ranks
-from penstock.train.task import as_labels
 
 
 @contextmanager

@@ -8,7 +8,6 @@ spread; or over the scores of links.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -18,17 +17,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from penstock.errors import InputError, UsageError, argument
-from penstock.store import ArraySpec
+from penstock.errors import UsageError, argument
 
 OF_NUMBERS = ("rmse", "mae", "r2")
 """Metrics of regression."""
 OF_LINKS = ("mrr", "hits@10", "auc")
 """Metrics of links; the first is the usual one."""
 METRICS = ("auto", "accuracy", "auc", "micro-f1", *OF_NUMBERS, "mrr", "hits@10")
-
-BLOCK = 1 << 16
-"""Nodes or edges whose labels are looked at together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +155,7 @@ class Numbers(Task):
 
     def is_labelled(self, labels: np.ndarray) -> np.ndarray:
         """Rows of finite floats; of integers those from 0 on, since -1 is stored where there is none."""
-        return _are_known(labels.reshape(-1, self.num_outputs))
+        return are_known(labels.reshape(-1, self.num_outputs))
 
     def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """Of squares; for mae of absolute values."""
@@ -232,7 +227,8 @@ class Links(Task):
         return float((1 / digest).mean() if self.metric == "mrr" else (digest <= 10).mean())
 
 
-def _are_known(rows: np.ndarray) -> np.ndarray:
+def are_known(rows: np.ndarray) -> np.ndarray:
+    """bool[n]: which rows of numbers [n, k] are such: finite floats, integers from 0 on."""
     return np.all(np.isfinite(rows) if rows.dtype.kind == "f" else rows >= 0, axis=1)
 
 
@@ -243,7 +239,7 @@ def _there(values: tuple[float, ...], device: torch.device) -> Tensor:
 
 
 KINDS: dict[str, type[Task]] = {"classes": Classes, "labels": Labels, "numbers": Numbers, "links": Links}
-"""What can be learnt. A new task of nodes is a class here, and a branch of `define_task`."""
+"""What can be learnt. A new task of nodes is a class here, and a branch of `define_task` (labels.py)."""
 
 
 def task_of(values: dict[str, Any]) -> Task:
@@ -254,158 +250,11 @@ def task_of(values: dict[str, Any]) -> Task:
     return KINDS[values.pop("kind")](**values)
 
 
-def as_labels(values: np.ndarray, spec: ArraySpec, name: str, metric: str, of: str | None = None) -> np.ndarray:
-    """Labels as a task reads them: a matrix of one column as a vector; and classes that are kept as floats, as pandas writes whole numbers
-    where some are missing, as int64, NaN as -1.
-
-    Args:
-        values, spec: as stored.
-        name: of the labels, for messages.
-        metric: one of METRICS. With "auto" floats that are not whole are numbers.
-        of: who has them, for messages; None: the node of each number.
-    Raises:
-        InputError: such floats, and the metric is one of classes.
-    """
-    labels = values[:, 0] if values.shape[1:] == (1,) else values
-    if spec.dtype == "bfloat16":
-        labels = (labels.astype(np.uint32) << 16).view(np.float32)
-    if labels.ndim != 1 or labels.dtype.kind != "f" or metric in (*OF_NUMBERS, "mrr", "hits@10"):
-        return labels
-    found = np.where(np.isnan(labels), -1, labels)
-    bad = np.flatnonzero(~(np.abs(found) < np.float32(1 << 31)) | (found != np.floor(found)))
-    if metric == "auto" and np.isfinite(found[bad]).any():
-        return labels
-    if bad.size:
-        raise InputError(f"{name} must be classes, whole numbers from 0, or a 0/1 matrix; {of or f'node {bad[0]}'} has {found[bad[0]]:g}")
-    return found.astype(np.int64)
-
-
-def is_fractional(values: np.ndarray, spec: ArraySpec) -> bool:
-    """Whether a field of one column, as stored, has floats that are not whole; looks at few of them at a time."""
-    is_float = spec.dtype == "bfloat16" or spec.storage_dtype.kind == "f"
-    if not is_float or spec.shape[1:] not in ((), (1,)):
-        return False
-    blocks = (as_labels(values[first : first + BLOCK], spec, "", "rmse") for first in range(0, len(values), BLOCK))
-    return any((rows[np.isfinite(rows)] % 1).any() for rows in blocks)
-
-
-def define_task(labels: Any, train_ids: np.ndarray | None, metric: str, name: str, num_classes: int | None = None) -> Task:
-    """Read the task off the labels.
-
-    Args:
-        labels: of `as_labels`: int[num_nodes], below 0 for none; 0/1 [num_nodes, num_labels], anything else in a row for none; or numbers,
-            [num_nodes] or [num_nodes, k], NaN, infinite or a negative integer for none.
-        train_ids: nodes of which one has a label at least; of 0/1 rows all. None: the labels are those of edges, and of all of them.
-        metric: one of METRICS.
-        name: of the labels, for messages.
-        num_classes: where it is known; None looks at all labels.
-    """
-    if metric in OF_LINKS and metric != "auc":
-        raise InputError(
-            f"{name}: {argument('metric', metric)} is of links, and these are labels: choose another, or hold links out "
-            "(`penstock hold-out`)"
-        )
-    if labels.ndim not in (1, 2) or labels.shape[1:] == (0,) or labels.dtype.kind not in "biuf":
-        raise InputError(f"{name} must be classes, numbers or a 0/1 matrix, got {labels.dtype} {list(labels.shape)}")
-    if metric in OF_NUMBERS or (metric == "auto" and _are_numbers(labels, train_ids)):
-        return _numbers(labels, train_ids, "rmse" if metric == "auto" else metric, name)
-    return _labels(labels, train_ids, metric, name) if labels.ndim == 2 else _classes(labels, train_ids, metric, name, num_classes)
-
-
-def _pieces(labels: Any, ids: np.ndarray | None) -> Iterator[np.ndarray]:
-    """The labels of nodes, or of all edges, some at a time."""
-    for first in range(0, len(labels) if ids is None else ids.size, BLOCK):
-        piece = slice(first, first + BLOCK)
-        yield np.asarray(labels[piece if ids is None else ids[piece]])
-
-
-def _are_numbers(labels: Any, train_ids: np.ndarray | None) -> bool:
-    """Whether labels are floats, and, if of several columns, not whole ones on train nodes."""
-    if labels.dtype.kind != "f" or labels.ndim == 1:
-        return labels.dtype.kind == "f"
-    return any((rows[np.isfinite(rows)] % 1).any() for rows in _pieces(labels, train_ids))
-
-
-def _numbers(labels: Any, train_ids: np.ndarray | None, metric: str, name: str) -> Numbers:
-    def known() -> Iterator[np.ndarray]:
-        for rows in _pieces(labels, train_ids):
-            rows = rows.reshape(len(rows), -1)
-            yield rows[_are_known(rows)].astype(np.float64)
-
-    count = sum(map(len, known()))
-    if not count:
-        raise _nothing(train_ids, name)
-    mean = np.sum([rows.sum(axis=0) for rows in known()], axis=0) / count
-    spread = np.sqrt(np.sum([np.square(rows - mean).sum(axis=0) for rows in known()], axis=0) / count)
-    if not spread.any():
-        raise InputError(f"{name}: all {count} train {_what(train_ids)} have the same, there is nothing to learn")
-    return Numbers(mean.size, metric, tuple(mean.tolist()), tuple(np.where(spread > 0, spread, 1.0).tolist()))
-
-
-def _what(train_ids: np.ndarray | None) -> str:
-    return "edges" if train_ids is None else "nodes"
-
-
-def _labels(labels: Any, train_ids: np.ndarray | None, metric: str, name: str) -> Labels:
-    task = Labels(labels.shape[1], "micro-f1")
-    if metric not in ("auto", task.metric):
-        raise InputError(f"{name} is multi-label: {argument('metric', metric)} does not suit it, {task.metric} does")
-    wrong = np.empty(0, np.int64) if train_ids is None else train_ids[~has_label(labels, train_ids, task)]
-    if train_ids is not None and wrong.size:
-        raise InputError(
-            f"{wrong.size} of {train_ids.size} train nodes have something else than 0 and 1 in {name}; first is node {wrong[0]}: leave "
-            f"those without labels out of the split, or learn numbers by {argument('metric', 'rmse')}"
-        )
-    return task
-
-
-def _classes(labels: Any, train_ids: np.ndarray | None, metric: str, name: str, num_classes: int | None) -> Classes:
-    num_classes = int(labels.max()) + 1 if num_classes is None else num_classes
-    task = Classes(num_classes, ("auc" if num_classes == 2 else "accuracy") if metric == "auto" else metric)
-    if train_ids is not None:
-        _check_classes(labels, train_ids, task, name)
-    elif num_classes < 1:
-        raise _nothing(train_ids, name)
-    if num_classes < 2:
-        raise InputError(f"{name}: {num_classes} class in all, there is nothing to learn")
-    if metric == "auc" and num_classes != 2:
-        raise InputError(f"{name}: {num_classes} classes, and auc takes two: choose another {argument('metric')}")
-    return task
-
-
-def _check_classes(labels: Any, train_ids: np.ndarray, task: Classes, name: str) -> None:
-    """Raise where train nodes have other labels than classes, or none at all."""
-    num_classes = task.num_outputs
-    without = train_ids[~has_label(labels, train_ids, task)]
-    wrong = without[np.asarray(labels[without]) >= num_classes]
-    if wrong.size:
-        raise InputError(
-            f"{wrong.size} of {train_ids.size} train nodes have a label that is none of {num_classes} classes in {name}; first is node "
-            f"{wrong[0]}: is the store whole?"
-        )
-    if without.size == train_ids.size:
-        raise _nothing(train_ids, name)
-
-
-def _nothing(train_ids: np.ndarray | None, name: str) -> InputError:
-    if train_ids is None:
-        return InputError(f"no edge has a label in {name}")
-    return InputError(f"none of {train_ids.size} train nodes has a label in {name}: choose another split, or ingest their labels")
-
-
 def link_task(metric: str, width: int) -> Links:
     """What is learnt of links, with rows of a width; UsageError for a metric of nodes."""
     if metric not in ("auto", *OF_LINKS):
         raise UsageError(f"{argument('metric', metric)} is of nodes, and links are learnt: choose one of {', '.join(OF_LINKS)}")
     return Links(width, OF_LINKS[0] if metric == "auto" else metric)
-
-
-def has_label(labels: np.ndarray, ids: np.ndarray, task: Task) -> np.ndarray:
-    """bool[n]: which of int64[n] nodes have a label of the task."""
-    found = np.empty(ids.size, np.bool_)
-    for start in range(0, ids.size, BLOCK):
-        found[start : start + BLOCK] = task.is_labelled(np.asarray(labels[ids[start : start + BLOCK]]))
-    return found
 
 
 def area_under_roc(scores: np.ndarray, is_positive: np.ndarray) -> float:

@@ -231,8 +231,10 @@ def test_pairs(tmp_path, capfd):
     assert "must be whole numbers [2, n]" in refused(InputError, infer_pairs, run, np.zeros((2, 2, 2), np.int64), out)
     assert "first is link 1 with 400" in refused(NodeIdError, infer_pairs, run, np.array([[0, 0], [1, 400]]), out)
     assert "ends in .npy" in refused(UsageError, infer_pairs, run, "test", tmp_path / "pairs.csv")
+    (tmp_path / "pairs.csv").write_text("1,2")
     for options, what in (
-        (["--pairs", "nowhere.npy"], "--pairs takes val, test, or a .npy file"),
+        (["--pairs", "nowhere.npy"], "node numbers; nowhere.npy is not there"),
+        (["--pairs", tmp_path / "pairs.csv"], "pairs.csv is no .npy file"),
         (["--pairs", "test", "--rows", "hidden"], "--pairs goes without --rows"),
         (["--pairs", "test", "--node-type", "node"], "--pairs goes without --node-type"),
         (["--pairs", "test", "--host-memory", "1GiB"], "--pairs goes without --host-memory"),
