@@ -148,3 +148,12 @@ def test_tasks_are_kept_as_plain_values(task):
     assert set(KINDS.values()) == {type(each) for each in TASKS}
     old = {"num_outputs": 3, "is_multi_label": False, "metric": "accuracy"}
     assert (task_of(old), task_of(old | {"is_multi_label": True})) == (Classes(3, "accuracy"), Labels(3, "accuracy"))
+
+
+@pytest.mark.parametrize("value", [0.1, 1e9 + 0.3, -1e-20])
+def test_equal_numbers_stay_equal_however_many(value):
+    """Their mean is rounded, and what is left is no spread."""
+    with pytest.raises(InputError, match="all 300000 train nodes have the same"):
+        define_task(np.full(300_000, value), np.arange(300_000), "rmse", "y")
+    close = value + abs(value) * 1e-9 * np.arange(300_000)
+    assert define_task(close, np.arange(300_000), "rmse", "y").spread[0] == pytest.approx(close.std())

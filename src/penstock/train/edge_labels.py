@@ -37,7 +37,7 @@ class LabelledEdges(HeldOutEdges):
 
     what = "edges"
     field: str
-    labels: dict[str, SomeLabels]
+    labels: dict[str, EdgeLabels]
     task: Task
 
     def _of_batches(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class LabelledEdges(HeldOutEdges):
         return task.score_digest(ranks.merge(own), self.labels[part][np.arange(count)]) if count else float("nan")
 
 
-class SomeLabels:
+class EdgeLabels:
     """A field of edges, read as labels where it is indexed.
 
     Args:
@@ -97,7 +97,7 @@ class SomeLabels:
         others: of other parts, whose classes are such too.
     """
 
-    def __init__(self, values: np.ndarray, spec: ArraySpec, name: str, metric: str, others: tuple[SomeLabels, ...] = ()) -> None:
+    def __init__(self, values: np.ndarray, spec: ArraySpec, name: str, metric: str, others: tuple[EdgeLabels, ...] = ()) -> None:
         self._values, self._spec, self._name, self._metric, self._others = values, spec, name, metric, others
         one = self[:1]
         self.dtype, self.ndim, self.shape = one.dtype, one.ndim, (len(values), *one.shape[1:])
@@ -123,10 +123,8 @@ def labels_of_edges(store: Store, config: TrainConfig, edge_type: EdgeType, task
             what is there can be none.
     """
     name, where = str(config.edge_label), f"{store.path}: edges {'/'.join(edge_type)}"
-    specs, of_type = (
-        store.edge_fields(edge_type),
-        (store.reverses_left_out(edge_type), store.num_edges[edge_type], ends_of(store, edge_type)),
-    )
+    specs = store.edge_fields(edge_type)
+    of_type = store.reverses_left_out(edge_type), store.num_edges[edge_type], ends_of(store, edge_type)
     if task is not None:
         return LabelledEdges(edge_type, *of_type, name, {}, task)
     if name not in specs:
@@ -141,8 +139,8 @@ def labels_of_edges(store: Store, config: TrainConfig, edge_type: EdgeType, task
     metric, of = config.metric, f"{where}: field {name!r}"
     if metric == "auto" and any(is_fractional(each, specs[name]) for each in values.values()):
         metric = "rmse"
-    labels = {part: SomeLabels(each, specs[name], of, metric) for part, each in values.items()}
-    labels["train"] = SomeLabels(values["train"], specs[name], of, metric, tuple(labels[part] for part in labels if part != "train"))
+    labels = {part: EdgeLabels(each, specs[name], of, metric) for part, each in values.items()}
+    labels["train"] = EdgeLabels(values["train"], specs[name], of, metric, tuple(labels[part] for part in labels if part != "train"))
     task = define_task(labels["train"], None, metric, of, specs[name].properties.get("num_classes"))
     if isinstance(task, Classes) and task.num_outputs > len(values["train"]):
         whole = argument("metric", "rmse")
@@ -159,7 +157,7 @@ def _numbers_of(store: Store, part: str, edge_type: EdgeType) -> np.ndarray | No
     return store.link_field("edge_id", part, edge_type) if "edge_id" in store.link_fields(part, edge_type) else None
 
 
-def _check_all(labels: SomeLabels, task: Task, of: str, numbers: np.ndarray | None) -> None:
+def _check_all(labels: EdgeLabels, task: Task, of: str, numbers: np.ndarray | None) -> None:
     """Raise where an edge has no label. `numbers`: to name it by."""
     for first in range(0, len(labels), BLOCK):
         bad = np.flatnonzero(~task.is_labelled(labels[first : first + BLOCK]))

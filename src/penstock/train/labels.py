@@ -102,6 +102,7 @@ def _numbers(labels: Any, train_ids: np.ndarray | None, metric: str, name: str) 
         raise _nothing(train_ids, name)
     mean = np.sum([rows.sum(axis=0) for rows in known()], axis=0) / count
     spread = np.sqrt(np.sum([np.square(rows - mean).sum(axis=0) for rows in known()], axis=0) / count)
+    spread[spread < 1e-13 * np.abs(mean)] = 0  # what rounding makes of equal numbers
     if not spread.any():
         raise InputError(f"{name}: all {count} train {_what(train_ids)} have the same, there is nothing to learn")
     return Numbers(mean.size, metric, tuple(mean.tolist()), tuple(np.where(spread > 0, spread, 1.0).tolist()))
@@ -115,8 +116,10 @@ def _labels(labels: Any, train_ids: np.ndarray | None, metric: str, name: str) -
     task = Labels(labels.shape[1], "micro-f1")
     if metric not in ("auto", task.metric):
         raise InputError(f"{name} is multi-label: {argument('metric', metric)} does not suit it, {task.metric} does")
-    wrong = np.empty(0, np.int64) if train_ids is None else train_ids[~has_label(labels, train_ids, task)]
-    if train_ids is not None and wrong.size:
+    if train_ids is None:
+        return task
+    wrong = train_ids[~has_label(labels, train_ids, task)]
+    if wrong.size:
         raise InputError(
             f"{wrong.size} of {train_ids.size} train nodes have something else than 0 and 1 in {name}; first is node {wrong[0]}: leave "
             f"those without labels out of the split, or learn numbers by {argument('metric', 'rmse')}"
