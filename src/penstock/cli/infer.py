@@ -21,7 +21,7 @@ def infer(
     ] = None,
     rows: Annotated[
         str,
-        typer.Option(help="outputs: of the last layer, one number per class, of links an embedding; hidden: the input of the last layer."),
+        typer.Option(help="outputs: of the last layer, one number per class, of edges an embedding; hidden: the input of the last layer."),
     ] = "outputs",
     pairs: Annotated[
         str | None,
@@ -32,7 +32,8 @@ def infer(
         ),
     ] = None,
     node_type: Annotated[
-        str | None, typer.Option(help="Type of the nodes; of links between two types either. (default: the target of the training)")
+        str | None,
+        typer.Option(help="Type of the nodes; of edges between two types either. (default: the target of the training)"),
     ] = None,
     store: Annotated[Path | None, typer.Option(help="Folder of the store. (default: the one used in training)")] = None,
     inductive: Annotated[
@@ -62,7 +63,7 @@ def infer(
     if pairs is not None:
         without = {"rows": rows != "outputs", "node_type": node_type, "host_memory": host_memory, "spool": spool}
         for name in (name for name, value in without.items() if value):
-            raise UsageError(f"{argument('pairs')} goes without {argument(name)}: the rows of their ends are kept in memory")
+            raise UsageError(f"{argument('pairs')} goes without {argument(name)}, which is for the rows of all nodes")
         made = infer_pairs(
             run, _pairs(pairs), out, store=store, inductive=inductive, batch_size=batch_size, num_workers=num_workers, device=device,
             progress=make_progress(),
