@@ -228,15 +228,21 @@ def links_in_parts(folder, rank):
         "split": run(folder, "split-links", store="typed-links-parts", **typed | dict(order=None)),
         "named": run(folder, "named-links", store="typed-links-parts", target=",".join(LINKED), **typed),
         "nodes": run(folder, "nodes-links", store="typed-links-parts", target=LINKED[2], **typed | dict(metric="auto")),
-        "labels": run(folder, "labels-links", store="typed-links-parts", edge_label="x", **typed),
         "unknown": run(folder, "unknown-links", store="typed-links-parts", target="a,b,c", **typed),
     }
 
 
 def edge_labels(folder, rank):
-    """Scored over all neighbours in two ways."""
-    how = dict(store="weighted-links", edge_label="w", metric="rmse", dropout=0.0, num_neighbors=(-1, -1), batch_size=256)
-    return {name: run(folder, f"labels-{name}", evaluation=name, **how) for name in ("sampled", "full")}
+    """Scored over all neighbours in two ways; over the store and over its parts."""
+    how = dict(dropout=0.0, num_neighbors=(-1, -1), batch_size=256, order="random")
+    runs = {name: dict(store="labelled-links", edge_label="w", evaluation=name) for name in ("sampled", "full")}
+    for field in ("kind", "tags", "late"):
+        runs[field] = dict(store="labelled-links", edge_label=field, epochs=1)
+    for name, options in list(runs.items()):
+        runs[f"{name} parts"] = options | dict(store="labelled-links-parts")
+    for name, field, metric in (("some", "some", "auto"), ("none", "nothing", "auto"), ("halves", "late", "accuracy")):
+        runs[name] = dict(store="labelled-links-parts", edge_label=field, metric=metric)
+    return {name: run(folder, f"labels-{name}", **how | options) for name, options in runs.items()}
 
 
 def lost(folder, rank):

@@ -15,7 +15,7 @@ from tests.faults.starting import start
 from tests.feed.inputs import homogeneous_data
 from tests.partitions import cut, on_all
 from tests.refusals import assert_in_table, refused
-from tests.train.stores import make_bare_store, make_store, make_typed_store, make_weighted_store
+from tests.train.stores import make_bare_store, make_labelled_store, make_store, make_typed_store, make_weighted_store
 
 import penstock
 from penstock.errors import StateError
@@ -50,7 +50,8 @@ def folder(tmp_path_factory):
     cut(make_bare_store(path / "bare"), path / "bare-parts", NUM_RANKS)
     penstock.hold_out(path / "bare", path / "links")
     cut(Store.open(path / "links"), path / "links-parts", NUM_RANKS)
-    penstock.hold_out(path / "weighted", path / "weighted-links")
+    penstock.hold_out(make_labelled_store(path / "labelled"), path / "labelled-links")
+    cut(Store.open(path / "labelled-links"), path / "labelled-links-parts", NUM_RANKS)
     penstock.hold_out(path / "typed", path / "typed-links", edge_type=LINKED, reverse=("paper", "by", "author"))
     cut(Store.open(path / "typed-links"), path / "typed-links-parts", NUM_RANKS)
     penstock.aggregate(path / "store", path / "aggregated")
@@ -278,21 +279,33 @@ def test_links(said, folder):
 def test_edge_labels(said, folder):
     """All have the same scores, which are those of the pairs that one process is asked for."""
     first, second = said["edge_labels"]
-    store = Store.open(folder / "weighted-links")
+    store = Store.open(folder / "labelled-links")
     for name in ("sampled", "full"):
         assert shared(first[name]) == shared(second[name])
         assert first[name]["seeds"] == [store.num_edges[EDGE]] * 2
+    for name in ("full", "sampled", "kind", "tags", "late"):
+        for key in ("digest", "losses", "seeds", "steps"):
+            assert first[f"{name} parts"][key] == second[f"{name} parts"][key] == first[name][key], name
+        assert (first[f"{name} parts"]["val"], first[f"{name} parts"]["test"]) == (first[name]["val"], first[name]["test"])
     assert first["full"]["digest"] == first["sampled"]["digest"]
     assert first["full"]["test"] == pytest.approx(first["sampled"]["test"], rel=1e-3)
     found = np.load(infer_pairs(folder / "labels-full", "test")["out"])[:, 0]
     error = np.sqrt(np.mean(np.square(found - store.link_field("w", "test"))))
     assert error == pytest.approx(first["full"]["test"], rel=1e-3)
+    of_other = "failed (InputError): see what it says"
+    for name, message in (("some", "has no label: leave such edges out"), ("halves", "must be classes, whole numbers from 0")):
+        messages = sorted((one[name]["message"] for one in (first, second)), key=lambda said: of_other in said)
+        assert message in messages[0]
+        assert of_other in messages[1]
+    assert first["none"]["message"] == second["none"]["message"]
+    assert "have no field 'nothing' to learn" in first["none"]["message"]
+    assert (first["none"]["is_said"], second["none"]["is_said"]) == (False, True)
 
 
 def test_links_over_parts(said, folder):
     """Steps and scores are those over the store that was cut; the links of the typed one are found without being named."""
     first, second = said["links_in_parts"]
-    for name in set(first) - {"unknown", "labels"}:
+    for name in set(first) - {"unknown"}:
         assert shared(first[name]) == shared(second[name]), name
     of_store = said["links"][0]["full"]
     for key in ("digest", "losses", "seeds", "steps"):
@@ -304,7 +317,6 @@ def test_links_over_parts(said, folder):
     assert first["split"]["seeds"] == first["whole"]["seeds"] == [Store.open(folder / "typed-links").num_edges[LINKED]]
     assert first["split"]["digest"] != first["whole"]["digest"]
     assert first["nodes"]["seeds"] != first["whole"]["seeds"]
-    assert "is a partition, and edge_label is learnt over a store" in first["labels"]["message"]
     assert "'a,b,c' is not a node type" in first["unknown"]["message"]
     assert "links were held out of, which are author,writes,paper" in first["unknown"]["message"]
 
@@ -489,7 +501,7 @@ def test_of_edges_nothing_is_read(tmp_path):
     store = penstock.ingest(homogeneous_data(), tmp_path / "store")
 
     def look(graph):
-        ours, all_of_it = (kind(graph) for kind in (_Features, PartsInput))
+        ours, all_of_it = _Features(graph, None), PartsInput(graph)
         return list(ours.tables()), list(all_of_it.tables()), [csc.numbers for csc in ours.graph.adjacency.values()]
 
     for ours, all_of_it, numbers in on_all(cut(store, tmp_path / "parts", 2), 2, look):

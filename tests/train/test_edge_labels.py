@@ -13,7 +13,6 @@ from penstock.train import TrainConfig, infer_pairs, infer_run, train
 from penstock.train import labels as labels_module
 from penstock.train.data import read_training_data
 from penstock.train.edge_labels import EdgeLabels
-from penstock.train.labels import is_fractional
 from penstock.train.task import Classes, Labels, Numbers
 from tests.train.stores import make_store
 
@@ -182,17 +181,16 @@ def test_the_task_is_found_a_few_edges_at_a_time(store, monkeypatch):
             for task in found:
                 assert task.mean == pytest.approx(rows.mean(axis=0))
                 assert task.spread == pytest.approx(rows.std(axis=0))
-        else:
-            assert found[0] == found[1] == found[2]
+        assert found[0] == found[1] == found[2]
 
 
 def test_classes_that_are_kept_as_floats(store):
     spec, values = store.edge_fields()["stars"], np.array([3.0, np.nan, 1.0], np.float32)
     assert EdgeLabels(values, spec, "", "auto")[:].tolist() == [3, -1, 1]
     assert EdgeLabels(values, spec, "", "rmse")[[0, 2]].tolist() == [3.0, 1.0]
-    assert not is_fractional(values, spec)
-    assert is_fractional(values + np.float32(0.5), spec)
-    assert not is_fractional(store.edge_field("kind"), store.edge_fields()["kind"])
+    assert not EdgeLabels(values, spec, "", "rmse").are_fractional()
+    assert EdgeLabels(values + np.float32(0.5), spec, "", "rmse").are_fractional()
+    assert not EdgeLabels(store.edge_field("kind"), store.edge_fields()["kind"], "", "rmse").are_fractional()
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")

@@ -1,5 +1,8 @@
 """Metrics against scikit-learn, and what is read off labels."""
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +12,7 @@ from sklearn import metrics
 
 from penstock.errors import InputError
 from penstock.store import ArraySpec
-from penstock.train.labels import as_labels, define_task, has_label
+from penstock.train.labels import as_labels, define_task, exact_sums, has_label
 from penstock.train.task import KINDS, OF_NUMBERS, Classes, Labels, Links, Numbers, area_under_roc, micro_f1, normalize_rows, task_of
 
 
@@ -148,6 +151,23 @@ def test_tasks_are_kept_as_plain_values(task):
     assert set(KINDS.values()) == {type(each) for each in TASKS}
     old = {"num_outputs": 3, "is_multi_label": False, "metric": "accuracy"}
     assert (task_of(old), task_of(old | {"is_multi_label": True})) == (Classes(3, "accuracy"), Labels(3, "accuracy"))
+
+
+@given(st.lists(st.tuples(*[st.floats(-1e300, 1e300)] * 2), max_size=20), st.randoms())
+def test_sums_are_exact(rows, random):
+    """Whatever the order, and however they are divided."""
+    random.shuffle(rows)
+    place, unit = random.randint(0, len(rows)), Fraction(1, 2**1126)
+    values = np.array(rows).reshape(-1, 2)
+    sums = exact_sums(values[:place]) + exact_sums(values[place:])
+    assert [each * unit for each in sums] == [sum(map(Fraction, column), Fraction()) for column in values.T]
+
+
+def test_exact_sums_of_many():
+    values = np.random.default_rng(0).standard_normal((1 << 20, 1)) * 1e3
+    values[:3, 0] = 5e-324, -np.finfo(np.float64).max, np.finfo(np.float64).max
+    (found,) = exact_sums(values)
+    assert float(Fraction(found, 2**1126)) == math.fsum(values[:, 0])
 
 
 @pytest.mark.parametrize("value", [0.1, 1e9 + 0.3, -1e-20])

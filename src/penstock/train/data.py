@@ -84,7 +84,7 @@ class TrainingData:
 
     def source(self) -> ArrayInput:
         """The input of the training loader: features. Labels are those of the seeds alone, and are looked up there."""
-        return self.store.input() if isinstance(self.store, PartsStore) else _Features(self, self.store)
+        return self.store.input(self.edges) if isinstance(self.store, PartsStore) else _Features(self, self.store)
 
     def labels_of(self, nodes: np.ndarray) -> np.ndarray:
         """The labels of nodes of the target, as the loss of the task takes them."""
@@ -178,14 +178,16 @@ class _Features(ArrayInput):
     def edge_field(self, edge_type: EdgeType, name: str) -> Callable[[np.ndarray], torch.Tensor]:
         """The labels that are learnt, as the loss takes them."""
         assert isinstance(self._edges, LabelledEdges)
-        return self._edges.of("train")
+        rows = self._store.edge_field(name, edge_type)
+        return self._edges.of_batch(lambda numbers: rows[numbers])
 
 
 def read_training_data(store: Store | PartsStore, config: TrainConfig, task: Task | None = None) -> TrainingData:
     """Read a store for a run, or raise with what is missing. `task`: what was learnt from another store; labels and splits are left out
     then, and `config` says the target."""
     graph = store.graph().without_edge_numbers()
-    target, edges = what_is_learnt(store, config, task)
+    target, edge_type = what_is_learnt(store, config, task)
+    edges = None if edge_type is None else _edges(store, config, edge_type, task)
     if config.weight is not None:
         choose_weights({e: store.edge_fields(e) for e in store.edge_types}, config.weight, str(store.path))
     specs = _features(store)
@@ -220,8 +222,8 @@ def read_training_data(store: Store | PartsStore, config: TrainConfig, task: Tas
     )
 
 
-def what_is_learnt(store: Store | PartsStore, config: TrainConfig, task: Task | None = None) -> tuple[NodeType, HeldOutEdges | None]:
-    """The node type whose labels are learnt; or that edges lead to, and these. `task`: as of `read_training_data`."""
+def what_is_learnt(store: Store | PartsStore, config: TrainConfig, task: Task | None = None) -> tuple[NodeType, EdgeType | None]:
+    """The node type whose labels are learnt; or that edges lead to, and their type. `task`: as of `read_training_data`."""
     named = config.target
     if named in store.node_types and config.edge_label is None:
         return named, None
@@ -243,13 +245,14 @@ def what_is_learnt(store: Store | PartsStore, config: TrainConfig, task: Task | 
     edge_type = edge_type_named(store, named, is_to_be_learnt=task is None)
     if config.split is not None:
         raise UsageError(f"{argument('split', config.split)} is of nodes, and edges are learnt, which have one split: leave it out")
+    return edge_type[2], edge_type
+
+
+def _edges(store: Store | PartsStore, config: TrainConfig, edge_type: EdgeType, task: Task | None) -> HeldOutEdges:
+    """What is learnt of an edge type."""
     if config.edge_label is None:
-        return edge_type[2], links_of(store, config, edge_type)
-    if isinstance(store, PartsStore):
-        raise UsageError(
-            f"{store.path} is a partition, and {argument('edge_label')} is learnt over a store: take the one that it was cut from"
-        )
-    return edge_type[2], labels_of_edges(store, config, edge_type, task)
+        return links_of(store, config, edge_type)
+    return store.labelled(edge_type) if isinstance(store, PartsStore) else labels_of_edges(store, config, edge_type, task)
 
 
 def _read_labels(

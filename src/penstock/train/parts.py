@@ -1,17 +1,18 @@
 """A partition as what a run trains on: the store that it was cut from, as far as a run reads it.
 
 In: a graph that was joined. Out: what `read_training_data` asks of a store. Labels are those of the nodes in the split, and are read once,
-where they are; features are only said to be there: the loader reads them from whoever has them.
+where they are; or of edges, and stay there. Features are only said to be there: the loader reads them from whoever has them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from penstock.errors import MissingFieldError, UsageError
 from penstock.exchange import PartitionedGraph, join
@@ -23,6 +24,9 @@ from penstock.partition.part import num_parts_at
 from penstock.records import EdgeType, Graph, NodeType
 from penstock.store import ArraySpec
 from penstock.store.links import HasLinks
+from penstock.train.config import TrainConfig
+from penstock.train.edge_labels import LabelledEdges, labels_of_edges
+from penstock.train.held_out import HeldOutEdges
 from penstock.train.labels import as_labels
 from penstock.train.ranks import Ranks
 
@@ -58,6 +62,7 @@ class PartsStore(HasLinks):
     def __init__(self, path: str, graph: PartitionedGraph, ranks: Ranks, split: str | None) -> None:
         self._joined, self._ranks, self._split = graph, ranks, split
         self._labels: dict[NodeType, SomeLabels] = {}
+        self._labelled: dict[EdgeType, LabelledEdges] = {}
         self.path, self.manifest = Path(path), graph.part.manifest
         self.digest, self.cut_from = self.manifest.digest, self.manifest.cut_from
 
@@ -116,9 +121,19 @@ class PartsStore(HasLinks):
         """Which part owns which node."""
         return self._joined.books[node_type]
 
-    def read_labels(self, metric: str) -> None:
-        """Have the labels of the nodes in the split, as a metric needs them, which all processes tell each other. All call it at the same
-        point."""
+    def labelled(self, edge_type: EdgeType) -> LabelledEdges:
+        """The labels of edges, after `read_labels`."""
+        return self._labelled[edge_type]
+
+    def read_labels(self, config: TrainConfig, edge_type: EdgeType | None) -> None:
+        """Have the labels that are learnt: of an edge type, or of the nodes in the split. All processes come here together, and tell each
+        other what is theirs."""
+        if edge_type is None:
+            self._read_labels_of_nodes(config.metric)
+        elif config.edge_label is not None:
+            self._labelled[edge_type] = labels_of_edges(self, config, edge_type, ranks=self._ranks)
+
+    def _read_labels_of_nodes(self, metric: str) -> None:
         own = self._ranks.agree(self._own_labels)
         everyones = self._ranks.gather({t: (positions, rows) for t, (_, positions, rows) in own.items()})
         for node_type, (ids, _, rows) in own.items():
@@ -146,9 +161,9 @@ class PartsStore(HasLinks):
             found[node_type] = ids, positions, rows
         return found
 
-    def input(self) -> PartsInput:
-        """What loaders load from: features of nodes, and nothing of edges."""
-        return _Features(self._joined)
+    def input(self, edges: HeldOutEdges | None) -> PartsInput:
+        """What loaders load from: features of nodes, and of edges labels, if these are learnt."""
+        return _Features(self._joined, edges)
 
 
 class SomeLabels:
@@ -171,11 +186,17 @@ class SomeLabels:
 
 
 class _Features(PartsInput):
-    """Features of nodes, and nothing of edges: nobody asks for it, and it would be read from others."""
+    """Features of nodes, and nothing of edges but labels that are learnt: nobody asks for it, and it would be read from others."""
 
-    def __init__(self, graph: PartitionedGraph) -> None:
+    def __init__(self, graph: PartitionedGraph, edges: HeldOutEdges | None) -> None:
         super().__init__(graph)
-        self.graph = self.graph.without_edge_numbers()
+        self.graph, self._edges = self.graph.without_edge_numbers(), edges
+
+    def edge_field(self, edge_type: EdgeType, name: str) -> Callable[[np.ndarray], torch.Tensor]:
+        """The labels that are learnt, as the loss takes them."""
+        assert isinstance(self._edges, LabelledEdges)
+        read, _ = self.edge_rows(edge_type, name)
+        return self._edges.of_batch(read)
 
     def tables(self) -> dict[NodeType | EdgeType, TieredTable]:
         """Tables of node types only."""

@@ -96,6 +96,20 @@ class Ranks:
                 raise PipelineError(f"process {number} of {self.num_ranks} failed ({one[0]}): see what it says")
         return result  # type: ignore[return-value]
 
+    def together(self, work: Callable[[], None]) -> None:
+        """Do what all do at this point with each other. Where it fails, it does so for all; see `agree`."""
+        failed = []
+        try:
+            work()
+        except Exception as error:
+            failed.append(error)
+
+        def say() -> None:
+            for each in failed:
+                raise each
+
+        self.agree(say)
+
     def from_first(self, work: Callable[[], T]) -> T:
         """Return what the first process gets by `work`, which the others do not do."""
         told = [self.agree(lambda: work() if self.is_first else None)]

@@ -96,8 +96,9 @@ def train(
         store = ranks.agree(lambda: Store.open(config.store)) if graph is None else PartsStore(config.store, graph, ranks, config.split)
         digest = store.digest
         ranks.agree(partial(_check_alike, digest, config, ranks.from_first(lambda: (digest, config))))
-        if isinstance(store, PartsStore) and ranks.agree(lambda: what_is_learnt(store, config))[1] is None:
-            store.read_labels(config.metric)
+        if isinstance(store, PartsStore):
+            _, edge_type = ranks.agree(lambda: what_is_learnt(store, config))
+            ranks.together(lambda: store.read_labels(config, edge_type))
         # refuses most of what cannot work before the folder is made
         run = ranks.agree(lambda: _Run(config, store, folder, observer or Observer(), ranks))
         ranks.agree(lambda: _check_predictions(file, run.data))

@@ -42,16 +42,12 @@ class PartsInput(ArrayInput):
 
     def tables(self) -> dict[NodeType | EdgeType, TieredTable]:
         """Node or edge type -> its fields, read from their owners."""
-        found = {}
-        for (what, key), table in self.parts.tables.items():
-            if what == FIELDS:
-                names = PYG_EDGE_NAMES if isinstance(key, tuple) else {}
-                kinds = [
-                    RowKind(names.get(name, name), one.storage_dtype, one.shape[1:], one.dtype == BFLOAT16)
-                    for name, one in table.fields.items()
-                ]
-                found[key] = TieredTable(self.parts.tiers[what, key], kinds)
-        return found
+        return {key: self._table(key) for what, key in self.parts.tables if what == FIELDS}
+
+    def _table(self, key: NodeType | EdgeType) -> TieredTable:
+        names, fields = PYG_EDGE_NAMES if isinstance(key, tuple) else {}, self.parts.tables[FIELDS, key].fields
+        kinds = [RowKind(names.get(name, name), one.storage_dtype, one.shape[1:], one.dtype == BFLOAT16) for name, one in fields.items()]
+        return TieredTable(self.parts.tiers[FIELDS, key], kinds)
 
     def own_rows(self) -> list[np.ndarray]:
         """Lists, and those fields that batches have."""
@@ -69,17 +65,22 @@ class PartsInput(ArrayInput):
 
     def edge_field(self, edge_type: EdgeType, name: str) -> Callable[[np.ndarray], torch.Tensor]:
         """Read with the other fields of the edges."""
-        table = self.tables().get(edge_type)
+        read, kind = self.edge_rows(edge_type, name)
+
+        def as_tensor(numbers: np.ndarray) -> torch.Tensor:
+            rows = torch.from_numpy(read(numbers))
+            return rows.view(torch.bfloat16) if kind.is_bfloat16 else rows
+
+        return as_tensor
+
+    def edge_rows(self, edge_type: EdgeType, name: str) -> tuple[Callable[[np.ndarray], np.ndarray], RowKind]:
+        """What reads a field of int64[n] edges as it is stored, from their owners, and what that is; MissingFieldError."""
+        table = self._table(edge_type) if (FIELDS, edge_type) in self.parts.tables else None
         kinds = {} if table is None else {kind.name: number for number, kind in enumerate(table.kinds)}
         if table is None or name not in kinds:
             raise no_such_label(edge_type, name, kinds)
         number = kinds[name]
-
-        def read(numbers: np.ndarray) -> torch.Tensor:
-            rows = torch.from_numpy(table.submit(numbers, are_distinct=False).wait()[number])
-            return rows.view(torch.bfloat16) if table.kinds[number].is_bfloat16 else rows
-
-        return read
+        return lambda numbers: table.submit(numbers, are_distinct=False).wait()[number], table.kinds[number]
 
     def weighted(self, name: str) -> Graph:
         """Those who have the lists draw of them."""

@@ -60,6 +60,7 @@ def test_labels_of_edges_that_are_not_learnt(store, tmp_path, capfd):
     numbers = torch.arange(data.num_edges)
     data.kind, data.some, data.far = numbers % 3, torch.where(numbers % 9 > 0, numbers % 2, -1), numbers + 10**6
     data.unknown = torch.full((data.num_edges,), float("nan"))
+    data.huge = torch.linspace(0, 1e200, data.num_edges, dtype=torch.float64)
     data.counts, data.empty, data.half = torch.stack([numbers, numbers], dim=1), torch.zeros(data.num_edges, 0), numbers / 2
     ingest(data, tmp_path / "whole", allow_nan=True)
     hold_out(tmp_path / "whole", tmp_path / "links")
@@ -77,6 +78,7 @@ def test_labels_of_edges_that_are_not_learnt(store, tmp_path, capfd):
     assert "has something else than 0 and 1: leave such edges out" in train_said(tmp_path / "links", "--edge-label", "counts")
     assert "integers below 0 are none: store floats" in train_said(tmp_path / "links", "--edge-label", "some", "--metric", "rmse")
     assert "must be classes, numbers or a 0/1 matrix, got float32" in train_said(tmp_path / "links", "--edge-label", "empty")
+    assert "too large to be squared" in train_said(tmp_path / "links", "--edge-label", "huge", "--metric", "rmse")
     assert "is of links, and these are labels" in train_said(tmp_path / "links", "--edge-label", "half", "--metric", "mrr")
     assert "--target node is a node type: name" in train_said(tmp_path / "links", "--edge-label", "kind", "--target", "node")
     assert "of which some were held out: make such a store" in train_said(store, "--edge-label", "kind")
