@@ -1,6 +1,11 @@
 """Labels of edges as what is learnt: classes, several labels and numbers, of edges that the graph has not got when they are told."""
 
+import json
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
@@ -242,7 +247,7 @@ def test_stores_without_such_labels(tmp_path):
         train(TrainConfig(store=str(tmp_path / "nodes"), edge_label="y", **QUICK), tmp_path / "run")
     penstock.ingest(plain_data(), tmp_path / "whole")
     penstock.hold_out(tmp_path / "whole", tmp_path / "given", val=0, test=np.array([[0, 1], [2, 3], [4, 5]]))
-    with pytest.raises(MissingFieldError, match="links 'test' were given, without 'kind': hold edges out by share"):
+    with pytest.raises(MissingFieldError, match="links 'test' were given, without 'kind': give a table with"):
         train(TrainConfig(store=str(tmp_path / "given"), edge_label="kind", **QUICK), tmp_path / "run")
 
 
@@ -268,6 +273,52 @@ def test_what_is_said(typed, tmp_path):
     assert "train" in summary_of(result.history[0], "rmse")
     assert f"{count} edges" in render(result)
     assert "stars" in render(result)
+
+
+@pytest.fixture(scope="module")
+def with_ids(tmp_path_factory):
+    """A graph from a table in ids of the user's, and the table, of which every tenth row is an official split."""
+    path, random = tmp_path_factory.mktemp("tables"), np.random.default_rng(0)
+    first, second = random.integers(0, 160, 4000), random.integers(0, 60, 4000)
+    stars = 1 + (first % 4) * 0.5 + (second % 3)
+    table = pa.table({"src": [f"u{each}" for each in first], "dst": 1000 + second, "stars": stars, "kind": (first + second) % 3})
+    pq.write_table(table, path / "rates.parquet")
+    pacsv.write_csv(table.take(np.arange(0, 4000, 10)), path / "test.csv")
+    edges = {"files": "rates.parquet", "fields": {"stars": "stars", "kind": "kind"}}
+    graph = {"nodes": {"user": {}, "film": {"ids": "int"}}, "edges": {"user__rates__film": edges}}
+    (path / "graph.json").write_text(json.dumps(graph))
+    penstock.ingest(path / "graph.json", path / "whole", undirected=True)
+    penstock.hold_out(path / "whole", path / "store", edge_type=RATES, val=0.1, test=path / "test.csv")
+    return penstock.open(path / "store"), path / "test.csv", table
+
+
+def test_an_official_split_from_a_table(with_ids, tmp_path):
+    """Its links have the fields that it has, and are pairs to ask for by the same ids; what is said of them has these ids."""
+    store, file, table = with_ids
+    rows = table.take(np.arange(0, 4000, 10)).to_pydict()
+    assert list(store.link_fields("test")) == ["src", "dst", "stars", "kind"]
+    assert {name: store.link_field(name, "test").tolist() for name in ("stars", "kind")} == {name: rows[name] for name in ("stars", "kind")}
+    sources, targets = store.links("test")
+    assert store.original_ids(sources, "user") == rows["src"]
+    assert store.original_ids(targets, "film").tolist() == rows["dst"]
+    numbers, classes, links = (tmp_path / name for name in ("numbers", "classes", "links"))
+    result = run(store, numbers, "stars", epochs=6, lr=0.03)
+    assert result.test < 0.8 * np.std(rows["stars"])
+    said = infer_pairs(numbers, "test")
+    found = infer_pairs(numbers, file, numbers / "pairs.parquet")
+    assert found["shape"] == said["shape"]
+    written = pq.read_table(found["out"]).to_pydict()
+    assert (written["src"], written["dst"]) == (rows["src"], rows["dst"])
+    np.testing.assert_allclose(written["number"], np.load(said["out"])[:, 0], rtol=1e-4)
+    run(store, classes, "kind", epochs=1)
+    infer_pairs(classes, str(file), classes / "pairs.csv")
+    written = pacsv.read_csv(classes / "pairs.csv").to_pydict()
+    assert written["class"] == np.load(infer_pairs(classes, "test")["out"]).argmax(axis=1).tolist()
+    train(TrainConfig(store=str(store.path), **QUICK | {"epochs": 1}), links)
+    infer_pairs(links, file, links / "pairs.csv")
+    written = pacsv.read_csv(links / "pairs.csv").to_pydict()
+    assert list(written) == ["src", "dst", "score"]
+    np.testing.assert_allclose(written["score"], np.load(infer_pairs(links, "test")["out"]), rtol=1e-4, atol=1e-6)
 
 
 def scores_by(task, said, labels):

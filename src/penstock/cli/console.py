@@ -10,7 +10,6 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -131,14 +130,3 @@ class Bars:
         if self._bars is not None:
             self._bars.stop()
             self._bars = None
-
-
-def read_pairs(path: str) -> Any:
-    """Return the pairs of nodes in a .npy file, [n, 2] or [2, n]; None where there is no such file."""
-    from penstock.sources.array_file import open_npy
-    from penstock.store.results import begins_as_npy
-
-    if not Path(path).is_file() or not begins_as_npy(Path(path)):
-        return None
-    pairs = open_npy(Path(path)).load()
-    return pairs.T if pairs.shape[1:] == (2,) else pairs  # two pairs could be meant either way

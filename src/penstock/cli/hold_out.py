@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.console import AsJson, make_progress, read_pairs, show
-from penstock.errors import UsageError, argument
+from penstock.cli.console import AsJson, make_progress, show
 
 
 def hold_out(
@@ -18,7 +17,12 @@ def hold_out(
         str | None, typer.Option(metavar="TYPE", help="The edges to predict, e.g. user,likes,item. (default: the only type)")
     ] = None,
     val: Annotated[
-        str, typer.Option(metavar="SHARE|FILE", help="Share of them for val, 0 for none; or a .npy file of links, n x 2 node numbers.")
+        str,
+        typer.Option(
+            metavar="SHARE|FILE",
+            help="Share of them for val, 0 for none; or a file of links: .npy, n x 2 node numbers, or .csv or .parquet, with columns src "
+            "and dst, your ids.",
+        ),
     ] = "0.05",
     test: Annotated[str, typer.Option(metavar="SHARE|FILE", help="The same for test.")] = "0.1",
     by: Annotated[
@@ -36,28 +40,25 @@ def hold_out(
     from penstock.store import hold_out as make
 
     chosen = None if edge_type is None else tuple(part.strip() for part in edge_type.split(","))
-    held_out = {"val": _share_or_links("val", val), "test": _share_or_links("test", test)}
+    held_out = {"val": _share_or_file(val), "test": _share_or_file(test)}
     made = make(store, dest, edge_type=chosen, **held_out, by=by, reverse=reverse, seed=seed, overwrite=overwrite, progress=make_progress())
     show(made, lambda: as_text(made), as_json)
 
 
-def _share_or_links(part: str, text: str) -> Any:
-    """Read '0.05', or a file of links."""
+def _share_or_file(text: str) -> float | str:
+    """Read '0.05'; anything else is a file of links."""
     try:
         return float(text)
     except ValueError:
-        pass
-    links = read_pairs(text)
-    if links is None:
-        raise UsageError(f"{argument(part)} takes a share, for instance 0.05, or a .npy file of links; got {text!r}")
-    return links
+        return text
 
 
 def as_text(made: dict[str, Any]) -> str:
     """Return what was made as lines for people."""
     source, name, target = made["edge_type"]
     drawn = f"the largest {made['by']}" if made["by"] else f"by chance, seed {made['seed']}"
-    counts = [f"{count:,} for {part} ({'given' if part in made['given'] else drawn})" for part, count in made["num_links"].items()]
+    given = {part: " with ".join(["given", *filter(None, [", ".join(names)])]) for part, names in made["given_fields"].items()}
+    counts = [f"{count:,} for {part} ({given.get(part, drawn)})" for part, count in made["num_links"].items()]
     lines = [f"{made['store']}: {made['num_edges']:,} edges {source}-{name}->{target} in the graph, {' and '.join(counts)} held out"]
     lines += [f"and {made['num_like_given']:,} like given links left out"] * bool(made["given"])
     lines += [f"and {count:,} of the reverses {each} left out" for each, count in made["num_reverses"].items()]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.console import AsJson, make_progress, read_pairs, require_least_room, show
+from penstock.cli.console import AsJson, make_progress, require_least_room, show
 from penstock.errors import UsageError, argument
 
 
@@ -16,7 +16,8 @@ def infer(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="File for the rows: .npy (row i is node i) or .parquet (with your ids). (default: in RUN: outputs, hidden or pairs.npy)"
+            help="File for the rows: .npy (row i is node or pair i) or .parquet (with your ids); of pairs also .csv. (default: in RUN: "
+            "outputs, hidden or pairs.npy)"
         ),
     ] = None,
     rows: Annotated[
@@ -27,8 +28,8 @@ def infer(
         str | None,
         typer.Option(
             metavar="FILE|val|test",
-            help="What a run that learnt links or labels of edges says of pairs: those in a .npy file, n x 2 node numbers, or of a part "
-            "that was held out. (default: none, but rows of nodes)",
+            help="What a run that learnt links or labels of edges says of pairs: those in a file, .npy, n x 2 node numbers, or .csv or "
+            ".parquet, with columns src and dst, your ids; or of a part that was held out. (default: none, but rows of nodes)",
         ),
     ] = None,
     node_type: Annotated[
@@ -65,7 +66,7 @@ def infer(
         for name in (name for name, value in without.items() if value):
             raise UsageError(f"{argument('pairs')} goes without {argument(name)}, which is for the rows of all nodes")
         made = infer_pairs(
-            run, _pairs(pairs), out, store=store, inductive=inductive, batch_size=batch_size, num_workers=num_workers, device=device,
+            run, pairs, out, store=store, inductive=inductive, batch_size=batch_size, num_workers=num_workers, device=device,
             progress=make_progress(),
         )  # fmt: skip
         show(made, lambda: pairs_as_text(made), as_json)
@@ -85,19 +86,12 @@ def as_text(made: dict[str, Any]) -> str:
 def pairs_as_text(made: dict[str, Any]) -> str:
     """The same of pairs."""
     source, name, target = made["edge_type"]
-    return _line(made, f"one for each pair {source}-{name}->{target}")
+    pair = f"each pair {source}-{name}->{target}"
+    return _line(made, f"one for {pair}") if made["out"].endswith(".npy") else _line(made | {"shape": []}, f"a row for {pair}")
 
 
 def _line(made: dict[str, Any], what: str) -> str:
     shape = ", ".join(f"{length:,}" for length in made["shape"])
+    array = f"float32 [{shape}], " if shape else ""
     weights = "the last weights" if made["epoch"] is None else f"the weights of epoch {made['epoch']}"
-    return f"{made['out']}: float32 [{shape}], {what}, in {made['seconds']:.1f} s; by {weights}"
-
-
-def _pairs(text: str) -> Any:
-    """The name of a part, or the pairs in a file."""
-    found = text if text in ("val", "test") else read_pairs(text)
-    if found is None:
-        what = "is no .npy file" if Path(text).is_file() else "is not there"
-        raise UsageError(f"{argument('pairs')} takes val, test, or a .npy file of n x 2 node numbers; {text} {what}")
-    return found
+    return f"{made['out']}: {array}{what}, in {made['seconds']:.1f} s; by {weights}"

@@ -5,8 +5,8 @@ are those of the new one and its links, each once, in their order, but for those
 edge is held out by chance, or that is given, has none left in the graph, nor in the opposite direction. Memory does not grow with the
 graph, but for the row pointers of its lists, which are mapped. Files that stay the same get a second name.
 
-The links of a part are arrays of a row each: `src`, `dst`, and, unless they were given, all that the store has of an edge (`edge_id`,
-fields).
+The links of a part are arrays of a row each: `src`, `dst`, and all that the store has of an edge (`edge_id`, fields); of links that were
+given, the fields that came with them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 
 from penstock import rng
-from penstock.errors import InputError, MissingFieldError, NodeIdError, StoreError, UsageError, argument
+from penstock.errors import InputError, MissingFieldError, StoreError, UsageError, argument
 from penstock.records import EdgeType, Graph, check_neighbors, reverses_of
 from penstock.store.budget import format_bytes
 from penstock.store.format import ENDS, HELD_OUT
+from penstock.store.given_links import GivenLinks, given_links
 from penstock.store.opened import Store
 from penstock.store.progress import Progress, Quiet, stage
 from penstock.store.results import refuse_in_store
@@ -41,8 +42,8 @@ def hold_out(
     dest: str | os.PathLike[str],
     *,
     edge_type: Sequence[str] | None = None,
-    val: float | np.ndarray = 0.05,
-    test: float | np.ndarray = 0.1,
+    val: float | np.ndarray | str | os.PathLike[str] = 0.05,
+    test: float | np.ndarray | str | os.PathLike[str] = 0.1,
     by: str | None = None,
     reverse: str | Sequence[str] = "auto",
     seed: int = 0,
@@ -57,8 +58,9 @@ def hold_out(
             the file system has no such names.
         edge_type: (source, name, target) of the edges; None: the only type.
         val, test: shares of the edges, 0 for none. By chance they are met roughly: each pair of nodes is drawn for itself, with all its
-            edges, in both directions where the type joins a node type to itself. Or links, whole numbers [2, n] or [n, 2], sources first,
-            of an official split for instance: edges like them, if there are any, are left out of the graph.
+            edges, in both directions where the type joins a node type to itself. Or links, of an official split for instance, whole
+            numbers [2, n] or [n, 2], sources first, or a file (see `penstock.store.given_links`): edges like them, if there are any, are
+            left out of the graph.
         by: an edge field of whole numbers, times for instance: its largest values are "test", the next ones "val". Equal values stay
             together, so that more may be held out than asked for. None: edges are held out by chance.
         reverse: the edge type that holds the reverses of these edges, which are left out of the graph too, and are no links; "none" if
@@ -75,7 +77,9 @@ def hold_out(
     chosen = _edge_type(store, edge_type)
     wanted: dict[str, Any] = {"val": val, "test": test}
     given = {
-        part: as_links(store, chosen, part, links, "a share, or ") for part, links in wanted.items() if not isinstance(links, float | int)
+        part: given_links(store, chosen, part, links, "a share, or ")
+        for part, links in wanted.items()
+        if not isinstance(links, float | int)
     }
     shares = _check_shares({part: 0.0 if part in given else share for part, share in wanted.items()}, are_given=bool(given))
     reverses = _reverses(store, chosen, reverse)
@@ -95,7 +99,7 @@ def hold_out(
         for e, choose in choosers.items():
             with stage(progress, f"edges {e[0]}-{e[1]}->{e[2]}", store.num_edges[e], "edges"):
                 edges[e] = sift(store, writer, e, choose, [part for part in PARTS if shares[part] and e == chosen], progress)
-        links = edges[chosen].links | {part: write_links(writer, chosen, part, ends) for part, ends in given.items()}
+        links = edges[chosen].links | {part: write_links(writer, store, chosen, part, links) for part, links in given.items()}
         edges[chosen] = replace(edges[chosen], links={part: links[part] for part in PARTS if part in links})
         counts = {part: columns[ENDS[0]].shape[0] for part, columns in edges[chosen].links.items()}
         _check_counts(store, chosen, counts, edges[chosen].num_edges, by, are_given=bool(given))
@@ -109,6 +113,7 @@ def hold_out(
     num_known = edges[chosen].num_edges + sum(count for part, count in counts.items() if part not in given)
     made = {"num_edges": edges[chosen].num_edges, "num_links": counts, "num_reverses": left_out}
     made["num_like_given"] = store.num_edges[chosen] - num_known
+    made["given_fields"] = {part: list(links.fields) for part, links in given.items()}
     return {"store": str(writer.destination), "edge_type": list(chosen), **how, **made}
 
 
@@ -121,22 +126,6 @@ def _edge_type(store: Store, given: Sequence[str] | None) -> EdgeType:
     if found not in store.num_edges:
         raise MissingFieldError(f"{store.path} has no edges {','.join(map(str, found))}; it has {types}")
     return found
-
-
-def as_links(store: Store, edge_type: EdgeType, name: str, links: Any, instead: str = "") -> np.ndarray:
-    """int64[2, n]: links that were given as the argument of that name. `instead`: what it may be besides, for messages."""
-    ends, of = np.asarray(links), argument(name)
-    if ends.ndim != 2 or 2 not in ends.shape or ends.dtype.kind not in "iu" or not ends.size:
-        raise InputError(f"{of} must be {instead}whole numbers [2, n] or [n, 2], sources first; got {ends.dtype} {list(ends.shape)}")
-    ends = (ends if ends.shape[0] == 2 else ends.T).astype(np.int64)
-    for end, ids, node_type in zip(("source", "target"), ends, (edge_type[0], edge_type[2]), strict=True):
-        bad = np.flatnonzero((ids < 0) | (ids >= store.num_nodes[node_type]))
-        if bad.size:
-            raise NodeIdError(
-                f"{of}: {bad.size} of {ids.size} {end} ids lie outside [0, {store.num_nodes[node_type]}), the ids of node type "
-                f"'{node_type}'; first is link {bad[0]} with {ids[bad[0]]}"
-            )
-    return ends
 
 
 def _check_shares(shares: dict[str, float], *, are_given: bool) -> dict[str, float]:
@@ -231,7 +220,7 @@ def _choosers(
     store: Store,
     types: Sequence[EdgeType],
     shares: dict[str, float],
-    given: dict[str, np.ndarray],
+    given: dict[str, GivenLinks],
     by: str | None,
     seed: int,
     progress: Progress,
@@ -248,5 +237,5 @@ def _choosers(
         choosers = dict.fromkeys(types, lambda block: by_value(block.columns[by], firsts))
     if not given:
         return choosers
-    links = np.concatenate(list(given.values()), axis=1)
+    links = np.concatenate([each.ends for each in given.values()], axis=1)
     return {e: Without(choose, links, store.num_nodes[e[0]], both_ways, e != chosen) for e, choose in choosers.items()}

@@ -15,6 +15,7 @@ from penstock.kernels.links import cpu as kernels
 from penstock.records import EdgeType, index_dtype
 from penstock.store.arrays import ArrayWriter
 from penstock.store.format import ENDS, ArraySpec, file_name, folder_of_links
+from penstock.store.given_links import GivenLinks
 from penstock.store.manifest import EdgeEntry
 from penstock.store.opened import Store
 from penstock.store.progress import Progress
@@ -203,14 +204,15 @@ def _writer(writer: StoreWriter, file: str, spec: ArraySpec) -> ArrayWriter:
     return column
 
 
-def write_links(writer: StoreWriter, edge_type: EdgeType, part: str, links: np.ndarray) -> dict[str, ArraySpec]:
-    """Write the ends of int64[2, n] links that were given."""
-    columns = {}
-    for end, ids in zip(ENDS, links, strict=True):
-        column = writer.array(f"{folder_of_links(edge_type, part)}/{end}.npy", "int64")
-        column.append(ids)
-        columns[end] = column.finish()
-    return columns
+def write_links(writer: StoreWriter, store: Store, edge_type: EdgeType, part: str, links: GivenLinks) -> dict[str, ArraySpec]:
+    """Write links that were given, with fields of the kind that the store has."""
+    folder, specs = folder_of_links(edge_type, part), store.edge_fields(edge_type)
+    columns = {end: (writer.array(f"{folder}/{end}.npy", "int64"), ids) for end, ids in zip(ENDS, links.ends, strict=True)}
+    for name, values in links.fields.items():
+        columns[name] = _writer(writer, f"{folder}/{file_name(name)}.npy", specs[name]), values
+    for column, values in columns.values():
+        column.append(values)
+    return {name: column.finish() for name, (column, _) in columns.items()}
 
 
 def _link_writers(

@@ -189,7 +189,8 @@ def _values(store: HasLinks, edge_type: EdgeType, name: str, where: str) -> dict
     for part in store.link_parts(edge_type):
         if name not in store.link_fields(part, edge_type):
             raise MissingFieldError(
-                f"{where}: links {part!r} were given, without {name!r}: hold edges out by share, which keep their fields"
+                f"{where}: links {part!r} were given, without {name!r}: give a table with a column of that name, or hold edges out by "
+                "share, which keep their fields"
             )
         values[part] = store.link_field(name, part, edge_type)
     return values

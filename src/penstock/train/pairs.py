@@ -22,20 +22,23 @@ from penstock.inference.steps import run as run_steps
 from penstock.kernels._triton import tensor_device
 from penstock.records import EdgeType
 from penstock.store import Progress, Quiet
-from penstock.store.held_out import as_links
+from penstock.store.format import ENDS
+from penstock.store.given_links import given_links
 from penstock.store.progress import hearing, stage
 from penstock.store.results import result_file
 from penstock.store.whole_file import replacing
 from penstock.train.data import TrainingData
 from penstock.train.edge_labels import LabelledEdges
 from penstock.train.finished import learnt
-from penstock.train.held_out import PAIRS, HeldOutEdges, Rows, rows_of
+from penstock.train.held_out import PAIRS, PARTS, HeldOutEdges, Rows, rows_of
 from penstock.train.inference import source_of, steps_of
+from penstock.train.predictions import columns_of
+from penstock.train.tables import Columns, ids_of, write_pieces
 
 
 def infer_pairs(
     run: str | os.PathLike[str],
-    pairs: str | np.ndarray,
+    pairs: str | os.PathLike[str] | np.ndarray,
     out: str | os.PathLike[str] | None = None,
     *,
     store: str | os.PathLike[str] | None = None,
@@ -50,12 +53,13 @@ def infer_pairs(
     Args:
         run: its folder; the weights are the best by val, or the last.
         pairs: whole numbers [n, 2] or [2, n], sources first; two pairs are read as [2, n]. Or the name of a part that was held out of the
-            store, "val" or "test".
+            store, "val" or "test". Or a file of pairs (see `penstock.store.given_links`).
         out: an `.npy` file, whose row i is that of pair i; None: `pairs.npy` in the folder of the run. Of a run that learnt links it holds
-            their scores, float32[n]; of one that learnt labels numbers in their unit, or logits, float32[n, width].
+            their scores, float32[n]; of one that learnt labels numbers in their unit, or logits, float32[n, width]. A `.csv` or `.parquet`
+            has your ids of both ends, `src` and `dst`, and a `score`, or the `class`, labels or numbers that are predicted.
         store, inductive, batch_size, num_workers, device, progress: as of `infer_run`.
     Returns:
-        What was written, as plain values.
+        What was written, as plain values; `shape` is that of an `.npy`.
     Raises:
         UsageError, InputError, StateError, StoreError: as of `infer_run`.
     """
@@ -64,16 +68,17 @@ def infer_pairs(
     if data.edges is None:
         raise UsageError(f"{run} learnt nothing of pairs: {argument('pairs')} are for runs that learnt links or labels of edges")
     ends = _ends(data.store, data.edges.edge_type, pairs)
-    path, _ = result_file(folder / "pairs.npy" if out is None else out, "out", (".npy",))
+    path, ending = result_file(folder / "pairs.npy" if out is None else out, "out", (".npy", ".csv", ".parquet"))
     model = model.to(tensor_device(device) if device != "cpu" else device)
     started, how = time.perf_counter(), {"batch_size": batch_size, "num_workers": num_workers, "device": next(model.parameters()).device}
     rows = _rows_of_ends(data, model, data.edges, ends, path.parent, progress, **how)
     shape = (ends.shape[1], data.task.num_outputs) if isinstance(data.edges, LabelledEdges) else ends.shape[1:]
-    with stage(progress, "pairs", ends.shape[1], "pairs"), replacing(path, "free some space") as aside, open(aside, "wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
-        for said in _say(data, model, data.edges, rows, ends):
-            file.write(said.astype("<f4").tobytes())
-            progress.advance(len(said))
+    said = _say(data, model, data.edges, rows, ends, progress)
+    with stage(progress, "pairs", ends.shape[1], "pairs"), replacing(path, "free some space") as aside:
+        if ending == ".npy":
+            _write_array(aside, shape, (_as_read(data, each) for _, each in said))
+        else:
+            write_pieces(aside, ending, (_columns(data, pairs, each) for pairs, each in said))
     return {
         "out": str(path),
         "edge_type": list(data.edges.edge_type),
@@ -83,13 +88,13 @@ def infer_pairs(
     }
 
 
-def _ends(store: Any, edge_type: EdgeType, pairs: str | np.ndarray) -> np.ndarray:
+def _ends(store: Any, edge_type: EdgeType, pairs: Any) -> np.ndarray:
     """int64[2, n]: the pairs that are meant."""
-    if not isinstance(pairs, str):
-        return as_links(store, edge_type, "pairs", pairs)
-    if pairs not in store.link_parts(edge_type):
-        parts = ", ".join(store.link_parts(edge_type)) or "none"
-        raise UsageError(f"{argument('pairs', pairs)} is no part of the links of {store.path}, which are {parts}, nor a .npy file")
+    parts = store.link_parts(edge_type)
+    if not isinstance(pairs, str) or pairs not in (*PARTS, *parts):
+        return given_links(store, edge_type, "pairs", pairs, "val, test, or ").ends
+    if pairs not in parts:
+        raise UsageError(f"{argument('pairs', pairs)} is no part of the links of {store.path}, which are {', '.join(parts) or 'none'}")
     return store.links(pairs, edge_type)
 
 
@@ -110,8 +115,10 @@ def _rows_of_ends(
     return found
 
 
-def _say(data: TrainingData, model: Any, edges: HeldOutEdges, rows: Rows, ends: np.ndarray) -> Iterator[np.ndarray]:
-    """float[n], or [n, width]: what is said of the pairs, some at a time."""
+def _say(
+    data: TrainingData, model: Any, edges: HeldOutEdges, rows: Rows, ends: np.ndarray, progress: Progress
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(int64[2, n] pairs, float[n, width] what the model says of them), some at a time."""
     source, _, target = edges.edge_type
     device = next(model.parameters()).device
     for first in range(0, ends.shape[1], PAIRS):
@@ -119,4 +126,26 @@ def _say(data: TrainingData, model: Any, edges: HeldOutEdges, rows: Rows, ends: 
         both = (torch.from_numpy(rows_of(*each)).to(device) for each in ((rows[source], sources), (rows[target], targets)))
         with torch.no_grad():
             outputs = edges.of_pairs(model, *both).cpu().numpy()
-        yield data.task.read(outputs) if isinstance(edges, LabelledEdges) else outputs[:, 0]
+        yield ends[:, first : first + PAIRS], outputs
+        progress.advance(len(outputs))
+
+
+def _as_read(data: TrainingData, outputs: np.ndarray) -> np.ndarray:
+    """float[n], or [n, width]: outputs as users read them."""
+    return data.task.read(outputs) if isinstance(data.edges, LabelledEdges) else outputs[:, 0]
+
+
+def _columns(data: TrainingData, pairs: np.ndarray, outputs: np.ndarray) -> Columns:
+    """The same as a part of a table."""
+    assert data.edges is not None
+    types = data.edges.edge_type[0], data.edges.edge_type[2]
+    ids = {end: ids_of(data.store, t, nodes) for end, t, nodes in zip(ENDS, types, pairs, strict=True)}
+    said = columns_of(data.task.decide(outputs), np.empty(0)) if isinstance(data.edges, LabelledEdges) else {"score": outputs[:, 0]}
+    return {**ids, **said}
+
+
+def _write_array(path: Path, shape: tuple[int, ...], pieces: Iterator[np.ndarray]) -> None:
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        for piece in pieces:
+            file.write(piece.astype("<f4").tobytes())

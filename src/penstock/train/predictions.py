@@ -41,7 +41,11 @@ def write_predictions(file: ResultFile, predicted: np.ndarray, store: Store | Pa
 
 
 def _columns(predicted: np.ndarray, names: np.ndarray, piece: slice) -> Columns:
-    rows = predicted[piece]
+    return columns_of(predicted[piece], names)
+
+
+def columns_of(rows: np.ndarray, names: np.ndarray) -> Columns:
+    """What `Task.decide` returned for some nodes or edges, as columns of a table. `names`: of classes, or none."""
     is_number = rows.dtype.kind == "f"
     if rows.ndim == 1:
         return {"number": rows} if is_number else {"class": names[rows] if names.size else rows}

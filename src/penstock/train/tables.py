@@ -1,6 +1,6 @@
-"""A table with a row for each node, under the user's ids: `.csv` or `.parquet`, either of which can be ingested.
+"""A table with a row for each node or pair of nodes, under the user's ids: `.csv` or `.parquet`, either of which can be ingested.
 
-In: columns, made for some nodes at a time. Out: a file. Invariant: memory follows those, not the table.
+In: columns, made for some rows at a time. Out: a file. Invariant: memory follows those, not the table.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import csv
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +21,8 @@ from penstock.train.parts import PartsStore
 _ROWS = 1 << 16
 _BYTES = 16 << 20
 
-Columns = Mapping[str, np.ndarray]
-"""Name -> [n], or [n, width] vectors, which `.parquet` alone has."""
+Columns = Mapping[str, Any]
+"""Name -> [n], a list of strings, or [n, width] vectors, which `.parquet` alone has."""
 
 
 def write_table(
@@ -41,19 +42,26 @@ def write_table(
         columns: of the nodes [start, stop).
         row_bytes: of a node in all columns, where that is much.
     """
-    write = _write_csv if ending == ".csv" else _write_parquet
-    write(path, _in_pieces(num_nodes, columns, store, node_type, min(_ROWS, max(_BYTES // max(row_bytes, 1), 1))))
+    write_pieces(path, ending, _in_pieces(num_nodes, columns, store, node_type, min(_ROWS, max(_BYTES // max(row_bytes, 1), 1))))
+
+
+def write_pieces(path: Path, ending: str, pieces: Iterator[Columns]) -> None:
+    """Write rows, some at a time, all with the same columns; `ending` as of `write_table`."""
+    (_write_csv if ending == ".csv" else _write_parquet)(path, pieces)
+
+
+def ids_of(store: Store | PartsStore, node_type: str, nodes: np.ndarray) -> Any:
+    """The user's ids of int64[n] nodes, [n] or a list; their numbers where there are no others, or parts do not know."""
+    return store.original_ids(nodes, node_type) if isinstance(store, Store) and store.has_original_ids(node_type) else nodes
 
 
 def _in_pieces(
     num_nodes: int, columns: Callable[[slice], Columns], store: Store | PartsStore, node_type: str, num_rows: int
 ) -> Iterator[Columns]:
     name = "node" if isinstance(store, PartsStore) else "id"
-    whole = store if isinstance(store, Store) and store.has_original_ids(node_type) else None
     for first in range(0, num_nodes, num_rows):
         piece = slice(first, min(first + num_rows, num_nodes))
-        nodes = np.arange(piece.start, piece.stop)
-        yield {name: nodes if whole is None else whole.original_ids(nodes, node_type), **columns(piece)}
+        yield {name: ids_of(store, node_type, np.arange(piece.start, piece.stop)), **columns(piece)}
 
 
 def _write_csv(path: Path, pieces: Iterator[Columns]) -> None:

@@ -3,6 +3,8 @@
 import re
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
@@ -43,12 +45,12 @@ def test_shares(tmp_path, store, capfd):
 
 def test_links_that_are_given(tmp_path, store, capfd):
     new, file = tmp_path / "new", tmp_path / "links.npy"
-    assert "takes a share, for instance 0.05" in said(capfd, "hold-out", store, new, "--val", "a few")
-    file.write_text("1 2")
-    assert "takes a share, for instance 0.05" in said(capfd, "hold-out", store, new, "--test", file)
-    for damaged in (b"", b"\x93NUMPY"):
+    assert "--val takes a share, or a file of pairs, .npy, .csv or" in said(capfd, "hold-out", store, new, "--val", "a few")
+    for damaged in (b"1 2", b""):
         file.write_bytes(damaged)
-        assert "not a .npy array that can be read" in said(capfd, "hold-out", store, new, "--test", file)
+        assert "links.npy is none" in said(capfd, "hold-out", store, new, "--test", file)
+    file.write_bytes(b"\x93NUMPY")
+    assert "not a .npy array that can be read" in said(capfd, "hold-out", store, new, "--test", file)
     np.save(file, np.array([["a", 1]], object))
     assert "holds Python objects" in said(capfd, "hold-out", store, new, "--test", file)
     np.save(file, np.zeros((500, 2), np.int64))
@@ -67,6 +69,36 @@ def test_links_that_are_given(tmp_path, store, capfd):
     np.save(file, np.array([[0, 1], [2, 3]]))
     assert call(capfd, "hold-out", store, new, "--test", file)[0] == 0
     assert Store.open(new).links("test").tolist() == [[0, 2], [1, 3]], "a link a row"
+
+
+def test_tables_of_links(tmp_path, capfd):
+    """In ids of the user's, words of users and numbers of films."""
+    (tmp_path / "rates.csv").write_text(
+        "src,dst,stars,time\n" + "".join(f"u{i % 9},{1000 + i % 7},{i % 5},2026-01-0{1 + i % 9}\n" for i in range(60))
+    )
+    (tmp_path / "graph.json").write_text(
+        '{"nodes": {"user": {}, "film": {"ids": "int"}}, "edges": {"user__rates__film": '
+        '{"files": "rates.csv", "fields": {"stars": "stars", "time": "time"}}}}'
+    )
+    assert call(capfd, "ingest", tmp_path / "graph.json", tmp_path / "store")[0] == 0
+    new, file = tmp_path / "new", tmp_path / "links.csv"
+
+    def refuses(text):
+        file.write_text(text)
+        return said(capfd, "hold-out", tmp_path / "store", new, "--test", file)
+
+    assert "links.csv needs columns src and dst, the ids of both ends, named in a line above" in refuses("u1,1000\nu2,1001\n")
+    assert "links.csv needs columns src and dst" in refuses("user,film\nu1,1000\n")
+    assert "links.csv has no pairs" in refuses("src,dst\n")
+    assert "line 3: 'src' is ann, which no node of type 'user' has as its id" in refuses("src,dst\nu1,1000\nann,1001\n")
+    assert "line 2: 'dst' is 9, which no node of type 'film' has as its id" in refuses("src,dst\nu1,9\n")
+    assert "line 2: column 'dst' holds 'x', which is not of type int64" in refuses("src,dst\nu1,x\n")
+    assert "line 3: column 'stars' is empty" in refuses("src,dst,stars\nu1,1000,3\nu1,1001,\n")
+    assert "column 'time' is in plain numbers, and that of the store in days since" in refuses("src,dst,time\nu1,1000,3\n")
+    pq.write_table(pa.table({"src": ["u1"], "dst": ["1000"]}), tmp_path / "links.parquet")
+    text = said(capfd, "hold-out", tmp_path / "store", new, "--test", tmp_path / "links.parquet")
+    assert "links.parquet: column 'dst' holds text, and the ids of node type 'film' are whole numbers" in text
+    assert not new.exists()
 
 
 def test_fields_that_edges_are_not_held_out_by(tmp_path, store, capfd):

@@ -228,13 +228,13 @@ def test_pairs(tmp_path, capfd):
     train(replace(config, store=str(tmp_path / "links")), run)
     assert "learnt nothing of pairs" in refused(UsageError, infer_pairs, tmp_path / "nodes", "test", out)
     assert "is no part of the links" in refused(UsageError, infer_pairs, run, "val", out)
-    assert "must be whole numbers [2, n]" in refused(InputError, infer_pairs, run, np.zeros((2, 2, 2), np.int64), out)
+    assert "must be val, test, or whole numbers [2, n]" in refused(InputError, infer_pairs, run, np.zeros((2, 2, 2), np.int64), out)
     assert "first is link 1 with 400" in refused(NodeIdError, infer_pairs, run, np.array([[0, 0], [1, 400]]), out)
-    assert "ends in .npy" in refused(UsageError, infer_pairs, run, "test", tmp_path / "pairs.csv")
-    (tmp_path / "pairs.csv").write_text("1,2")
+    assert "ends in .npy" in refused(UsageError, infer_pairs, run, "test", tmp_path / "pairs.bin")
+    (tmp_path / "pairs.bin").write_text("1,2")
     for options, what in (
-        (["--pairs", "nowhere.npy"], "node numbers; nowhere.npy is not there"),
-        (["--pairs", tmp_path / "pairs.csv"], "pairs.csv is no .npy file"),
+        (["--pairs", "nowhere.npy"], ".csv or .parquet; nowhere.npy is not there"),
+        (["--pairs", tmp_path / "pairs.bin"], "pairs.bin is none"),
         (["--pairs", "test", "--rows", "hidden"], "--pairs goes without --rows"),
         (["--pairs", "test", "--node-type", "node"], "--pairs goes without --node-type"),
         (["--pairs", "test", "--host-memory", "1GiB"], "--pairs goes without --host-memory"),

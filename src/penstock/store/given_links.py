@@ -1,0 +1,129 @@
+"""Links, or pairs of nodes to look at, that somebody gives: an array, or a file.
+
+In: node numbers, or a table of the user's ids, and of what else is known of each link. Out: node numbers, all of which are nodes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import InputError, MissingFieldError, NodeIdError, UsageError, argument
+from penstock.records import EdgeType, NodeType
+from penstock.sources.array_file import open_npy
+from penstock.sources.columns import Request
+from penstock.sources.files import file_format, open_files
+from penstock.sources.source import CHUNK_ROWS, DST, SRC, Table
+from penstock.store.format import BFLOAT16, ArraySpec
+from penstock.store.ids import STRING, Strings, read_ids
+from penstock.store.opened import Store
+from penstock.store.results import begins_as_npy
+
+
+@dataclass(frozen=True, slots=True)
+class GivenLinks:
+    """Links that were given.
+
+    Attributes:
+        ends: int64[2, n]: sources and targets.
+        fields: name -> [n, ...], fields of the edges that a table has columns of.
+    """
+
+    ends: np.ndarray
+    fields: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+def given_links(store: Store, edge_type: EdgeType, name: str, links: Any, instead: str = "") -> GivenLinks:
+    """Return links that were given.
+
+    Args:
+        edge_type: theirs.
+        name: of the argument that gave them, for messages.
+        links: whole numbers [2, n] or [n, 2], sources first; or a file: the same in an `.npy`; or a `.csv` or `.parquet` with columns `src`
+            and `dst`, of your ids where the store has such, and with others of the names of edge fields, of a number each.
+        instead: what else may be given, for messages.
+    Raises:
+        UsageError, InputError: they are none. NodeIdError: their ends are not nodes of the store.
+    """
+    of = argument(name)
+    found = _read(store, edge_type, of, Path(links), instead) if isinstance(links, str | os.PathLike) else GivenLinks(np.asarray(links))
+    ends = found.ends
+    if ends.ndim != 2 or 2 not in ends.shape or ends.dtype.kind not in "iu" or not ends.size:
+        raise InputError(f"{of} must be {instead}whole numbers [2, n] or [n, 2], sources first; got {ends.dtype} {list(ends.shape)}")
+    ends = (ends if ends.shape[0] == 2 else ends.T).astype(np.int64)
+    for end, ids, node_type in zip(("source", "target"), ends, (edge_type[0], edge_type[2]), strict=True):
+        bad = np.flatnonzero((ids < 0) | (ids >= store.num_nodes[node_type]))
+        if bad.size:
+            raise NodeIdError(
+                f"{of}: {bad.size} of {ids.size} {end} ids lie outside [0, {store.num_nodes[node_type]}), the ids of node type "
+                f"'{node_type}'; first is link {bad[0]} with {ids[bad[0]]}"
+            )
+    return GivenLinks(ends, found.fields)
+
+
+def _read(store: Store, edge_type: EdgeType, of: str, path: Path, instead: str) -> GivenLinks:
+    """The links in a file."""
+    takes = f"{of} takes {instead}a file of pairs, .npy, .csv or .parquet"
+    if not path.is_file():
+        raise UsageError(f"{takes}; {path} is not there")
+    if path.stat().st_size and begins_as_npy(path):
+        pairs = open_npy(path).load()
+        return GivenLinks(pairs.T if pairs.shape[1:] == (2,) else pairs)  # two pairs could be meant either way
+    if file_format(path) not in ("csv", "parquet"):
+        raise UsageError(f"{takes}; {path} is none")
+    types = {SRC: edge_type[0], DST: edge_type[2]}
+    specs = {name: spec for name, spec in store.edge_fields(edge_type).items() if spec.shape[1:] in ((), (1,)) and spec.dtype != BFLOAT16}
+    ends = [_ids(store, end, node_type) for end, node_type in types.items()]
+    others = [Request(name=name, columns=name, dtype=spec.storage_dtype, is_optional=True) for name, spec in specs.items()]
+    try:
+        table = open_files(path, [*ends, *others], Path())
+    except (UsageError, MissingFieldError) as error:  # which speak of options of `penstock ingest`
+        raise InputError(f"{of}: {path} needs columns src and dst, the ids of both ends, named in a line above the first pair") from error
+    read: dict[str, list[np.ndarray]] = {name: [] for name in table.columns}
+    for name in specs.keys() & read.keys():
+        _check_unit(table, name, specs[name])
+    for chunk in table.chunks(CHUNK_ROWS):
+        for name, column in chunk.columns.items():
+            is_end = name in types
+            read[name].append(_nodes(store, types[name], table, column, chunk.first_row, name) if is_end else column)
+    if not read[SRC]:
+        raise InputError(f"{of}: {path} has no pairs")
+    columns = {name: np.concatenate(pieces) for name, pieces in read.items()}
+    ends = np.stack([columns.pop(end) for end in types])
+    return GivenLinks(ends, {name: column.reshape(-1, *specs[name].shape[1:]) for name, column in columns.items()})
+
+
+def _ids(store: Store, name: str, node_type: NodeType) -> Request:
+    """A column of ids of a type, as the store has them."""
+    ids = store.node_entry(node_type).ids
+    is_text = ids is not None and ids.kind == STRING
+    return Request(name=name, columns=name, kind="id", is_default=True, as_string=is_text, dtype=None if is_text else np.dtype(np.int64))
+
+
+def _check_unit(table: Table, name: str, spec: ArraySpec) -> None:
+    """Raise where a table has times in another unit than the store."""
+    here, there = table.columns[name].unit, spec.properties.get("unit")
+    if (None if here is None else str(here)) != there:
+        raise InputError(
+            f"{table.name}: column {name!r} is in {here or 'plain numbers'}, and that of the store in {there or 'plain numbers'}"
+        )
+
+
+def _nodes(store: Store, node_type: NodeType, table: Table, column: Any, first_row: int, name: str) -> np.ndarray:
+    """int64[n]: node numbers of a column of ids."""
+    ids, known = read_ids(table, column, first_row, name), store.node_entry(node_type).ids
+    if isinstance(ids, Strings) and (known is None or known.kind != STRING):  # in Parquet; of a CSV file the first such cell is told
+        raise InputError(f"{table.name}: column '{name}' holds text, and the ids of node type '{node_type}' are whole numbers")
+    if known is None:
+        return np.asarray(ids)
+    found = store.find(ids.to_arrow() if isinstance(ids, Strings) else ids, node_type)
+    bad = np.flatnonzero(found < 0)
+    if bad.size:
+        where = table.where(first_row + int(bad[0]))
+        raise NodeIdError(f"{where}: '{name}' is {ids[bad[0]]!s}, which no node of type '{node_type}' has as its id")
+    return found
