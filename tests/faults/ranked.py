@@ -125,6 +125,11 @@ def few(folder, rank):
     return run(folder, "few", batch_size=1024)
 
 
+def short(folder, rank):
+    """Epochs of two batches of each, over a store and over its parts."""
+    return {store: run(folder, f"short-{store}", store=store, batches_per_epoch=2, epochs=2) for store in ("store", "parts")}
+
+
 def parts(folder, rank):
     return run(folder, "parts-run", store="parts", order="random")
 

@@ -97,7 +97,7 @@ def said(folder, killed):
     whats = (
         "whole", "plain", "bare", "gcn", "typed", "few", "parts", "typed_parts", "split", "interrupted", "resumed", "ahead",
         "interrupted_ahead", "resumed_ahead", "predicted", "full", "full_again", "lost", "weighted", "weighted_parts", "weightless",
-        "links", "links_in_parts", "edge_labels",
+        "links", "links_in_parts", "edge_labels", "short",
         "bare_parts", "bare_whole", "bare_interrupted", "bare_resumed", "bare_swapped", "ahead_bare",
         "fewer", "after_the_kill", "unlike", "elsewhere", "other_order", "apart", "interrupted_late", "resumed_late",
         "another_has_it",
@@ -300,6 +300,13 @@ def test_edge_labels(said, folder):
     assert first["none"]["message"] == second["none"]["message"]
     assert "have no field 'nothing' to learn" in first["none"]["message"]
     assert (first["none"]["is_said"], second["none"]["is_said"]) == (False, True)
+
+
+def test_short_epochs(said):
+    first, second = said["short"]
+    for store in ("store", "parts"):
+        assert shared(first[store]) == shared(second[store])
+        assert first[store]["seeds"] == [2 * NUM_RANKS * SETTINGS["batch_size"]] * 2
 
 
 def test_links_over_parts(said, folder):

@@ -179,7 +179,7 @@ CHANGES = {
     "weight_attr": "edge_weight", "seed": 6, "order": "sequential", "sampler": list(range(200)), "batch_sampler": [[1, 2], [3]],
     "shared_draws": True, "walks": Walks(num=2, length=2), "layer_wise": True, "pad": True, "plan": "gnnlab", "non_stop": True,
     "filter_per_worker": True, "batch_size": 31, "shuffle": False, "drop_last": True, "num_workers": 2, "prefetch_factor": 1,
-    "timeout": 60, "pin_memory": True,
+    "timeout": 60, "pin_memory": True, "batches_per_epoch": 3,
 }  # fmt: skip
 """Argument -> another value. One that changes what the batches are is part of the state."""
 BESIDE = {

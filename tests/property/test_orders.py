@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from penstock import rng
-from penstock.order import ORDERS, GivenOrder, LocalOrder, ProximityOrder, RandomOrder, order_by_name
+from penstock.order import ORDERS, FirstBatches, GivenOrder, LocalOrder, ProximityOrder, RandomOrder, order_by_name
 from penstock.order.orders import permutation
 from penstock.order.proximity import cut_evenly
 from penstock.order.split import SplitOrder
@@ -42,6 +42,18 @@ def test_every_seed_once_per_epoch(num_seeds, seed, epoch, batch_size, num_ranks
         assert sorted(np.concatenate(fed).tolist()) == list(range(num_seeds)), order.name
         assert all(0 < batch.size <= batch_size for batch in fed)
         assert all(batch.dtype == np.int64 for batch in fed)
+
+
+@given(st.integers(1, 300), st.integers(0, 99), st.integers(1, 40), st.integers(1, 20))
+def test_only_the_first_batches(num_seeds, seed, batch_size, most):
+    """They are those of the other order, whatever its kind, and all of them where it has fewer."""
+    for order in orders(num_seeds, seed):
+        first, num_batches = FirstBatches(order, most), order.num_batches(batch_size, False)
+        assert first.num_batches(batch_size, False) == min(most, num_batches)
+        assert (first.num_seeds, getattr(first, "seed", None)) == (order.num_seeds, getattr(order, "seed", None))
+        assert first.name not in (order.name, FirstBatches(order, most + 1).name)
+        for index in range(first.num_batches(batch_size, False)):
+            assert_same_bytes(first.batch(1, index, batch_size), order.batch(1, index, batch_size))
 
 
 @given(st.integers(1, 300), st.integers(1, 40))

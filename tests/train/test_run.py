@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+import penstock
 from penstock.errors import CorruptStoreError, MissingFieldError, StateError, StoreBusyError, StoreError, UsageError
 from penstock.order import ORDERS
 from penstock.report.live import introduction
@@ -188,6 +189,32 @@ def test_resume_is_exact(model, store, tmp_path):
     assert (result.val, result.test, result.best_epoch) == (whole.val, whole.test, whole.best_epoch)
     assert [record.loss for record in result.history] == [record.loss for record in whole.history]
     assert [record.num_seeds for record in result.history] == [200, 200, 200]
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"policy": "belady", "cache": "20%"}, {"policy": "presample", "cache": "20%"}, {"order": "community"}], ids=str
+)
+def test_short_epochs(how, store, tmp_path):
+    """Of other seeds every time, as of the first batches of whole ones; and exactly the same after a stop."""
+    short = run(tmp_path / "short", store, batches_per_epoch=2, epochs=6, **how)
+    assert [(record.num_seeds, record.num_batches) for record in short.history] == [(64, 2)] * 6
+    seeds = [loader_of(store, epoch, order=how.get("order", "random")) for epoch in range(6)]
+    assert len(np.unique(np.concatenate(seeds))) > 150
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "stopped", store, batches_per_epoch=2, epochs=6, observer=Stop(5), checkpoint_every_s=0.0, **how)
+    again = run(tmp_path / "stopped", store, batches_per_epoch=2, epochs=6, resume=True, num_workers=2, **how)
+    assert again.weights_digest == short.weights_digest
+    with pytest.raises(StateError, match="batches_per_epoch"):
+        run(tmp_path / "stopped", store, batches_per_epoch=3, epochs=7, resume=True, **how)
+    long = run(tmp_path / "long", store, batches_per_epoch=100, epochs=2, **how)
+    assert long.weights_digest == run(tmp_path / "whole", store, epochs=2, **how).weights_digest
+
+
+def loader_of(store, epoch, order):
+    """The seeds of a short epoch."""
+    loader = penstock.NeighborLoader(str(store), [2], "train", order=order, batch_size=32, batches_per_epoch=2, seed=0)
+    loader.load_state_dict({**loader.state_dict(), "epoch": epoch})
+    return np.concatenate([batch.n_id[: batch.batch_size].numpy() for batch in loader])
 
 
 @pytest.mark.parametrize("kind", ["plain", "typed"])

@@ -80,6 +80,10 @@ def _the_model(
 
 def _training(
     epochs: Annotated[int, typer.Option(help="Passes over the train nodes.")] = 20,
+    batches_per_epoch: Annotated[
+        int | None,
+        typer.Option(help="An epoch has only so many batches, of each process; of other seeds every time. (default: all seeds)"),
+    ] = None,
     batch_size: Annotated[int, typer.Option(help="Seeds per batch.")] = 1024,
     lr: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 0.003,
     weight_decay: Annotated[float, typer.Option(help="L2 penalty.")] = 0.0,

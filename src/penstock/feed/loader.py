@@ -113,6 +113,7 @@ class Loader:
             options,
             order=order,
             seed=self.seed,
+            num_ranks=num_ranks,
             transform_output=transform_sampler_output,
             transform=transform if self._is_transformed_by_threads else None,
             delivery=delivery,

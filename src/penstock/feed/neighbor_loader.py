@@ -51,7 +51,8 @@ class NeighborLoader(Loader):
         temporal_rule: "<=": an edge at the seed's own time is in time, as in PyG. "<": it is too late, for instance where the seeds are
             links that are edges of the graph: an edge at the same time would give them away.
         neighbor_sampler: not supported, see `docs/compat.md`.
-        **kwargs: torch's DataLoader's: batch_size, shuffle, drop_last, num_workers (threads), prefetch_factor, timeout, ...
+        **kwargs: torch's DataLoader's: batch_size, shuffle, drop_last, num_workers (threads), prefetch_factor, timeout, ... And
+            batches_per_epoch: only the first ones of each epoch, of each rank; shuffled, these are of other seeds every time.
         seed: the seed of all randomness, in [0, 2**64); default: torch's.
         split: for stores with several splits, the one that "train", "val" and "test" refer to.
         order: in place of `shuffle`: "random", "sequential", "proximity" or "community" (these two put near seeds into batches that follow

@@ -1,4 +1,4 @@
-"""The arguments of torch's DataLoader that a loader takes, checked once, and its seed; other arguments are in `feed/arguments.py`.
+"""The arguments of torch's DataLoader that a loader takes, and what goes with them, checked once; others are in `feed/arguments.py`.
 
 `docs/compat.md` lists every argument with its state.
 """
@@ -27,10 +27,11 @@ _IGNORED = ("dataset", "collate_fn", "persistent_workers", "multiprocessing_cont
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderOptions:
-    """Arguments of torch's DataLoader, as far as they have a meaning here.
+    """Arguments of torch's DataLoader, as far as they have a meaning here, and how many batches an epoch has.
 
     Attributes:
         batch_size, shuffle, drop_last: as in torch.
+        batches_per_epoch: of each rank, at most; None: as many as there are.
         num_workers: sampling threads; 0 makes batches in the caller's thread.
         max_in_flight: batches in the making or waiting, at most.
         max_read_ahead: the same where samples are drawn ahead of rows from a disk: two readers keep a disk busy, and the memory of further
@@ -43,6 +44,7 @@ class LoaderOptions:
     batch_size: int
     shuffle: bool
     drop_last: bool
+    batches_per_epoch: int | None
     num_workers: int
     max_in_flight: int
     max_read_ahead: int
@@ -78,6 +80,7 @@ def read_options(
     timeout: Any = 0,
     pin_memory: Any = False,
     worker_init_fn: Any = None,
+    batches_per_epoch: Any = None,
     **others: Any,
 ) -> LoaderOptions:
     """Turn the DataLoader's keyword arguments into options; UsageError for unknown ones. `loader`: its class, for messages."""
@@ -93,6 +96,10 @@ def read_options(
         raise UsageError("sampler excludes shuffle")
     if not _is_int(batch_size) or batch_size < 1:
         raise UsageError(f"{argument('batch_size')} must be a whole number from 1, got {batch_size!r}")
+    if batches_per_epoch is not None and (not _is_int(batches_per_epoch) or batches_per_epoch < 1):
+        raise UsageError(f"{argument('batches_per_epoch')} must be a whole number from 1, got {batches_per_epoch!r}")
+    if batches_per_epoch is not None and (sampler is not None or batch_sampler is not None):
+        raise UsageError(f"{argument('batches_per_epoch')} excludes sampler and batch_sampler, which say what batches there are")
     most = max(32, 4 * (os.cpu_count() or 1))
     if not _is_int(num_workers) or not 0 <= num_workers <= most:
         raise UsageError(
@@ -107,6 +114,7 @@ def read_options(
         batch_size=int(batch_size),
         shuffle=bool(shuffle),
         drop_last=bool(drop_last),
+        batches_per_epoch=None if batches_per_epoch is None else int(batches_per_epoch),
         num_workers=int(num_workers),
         max_in_flight=int(num_workers + 1 if prefetch_factor is None else max(1, num_workers * prefetch_factor)),
         max_read_ahead=2 if prefetch_factor is None else int(prefetch_factor),

@@ -1,7 +1,8 @@
 """The plain orders: as given, random, and random within parts.
 
 In: an epoch and the index of a batch. Out: positions in the set of seeds. Invariant: over the batches of one epoch every position
-occurs exactly once (`drop_last` leaves out incomplete batches), for any batch size and number of ranks.
+occurs exactly once (`drop_last` leaves out incomplete batches, and `FirstBatches` all but the first), for any batch size and number of
+ranks.
 
 With R ranks, the i-th batch of rank r is batch i * R + r of the one order.
 """
@@ -81,6 +82,29 @@ class RandomOrder(Order):
         """Positions of batch `index`."""
         stop = min((index + 1) * batch_size, self.num_seeds)
         return permutation(self.num_seeds, index * batch_size, stop, rng.derive_key(self.seed, epoch, rng.ORDER))
+
+
+class FirstBatches(Order):
+    """The first batches of each epoch of another order. Of a random one these are other seeds in every epoch.
+
+    Args:
+        order: the other one.
+        most: batches of an epoch, at most.
+    """
+
+    def __init__(self, order: Order, most: int) -> None:
+        self._order, self._most = order, most
+        self.name, self.num_seeds = f"{order.name}, the first {most} batches", order.num_seeds
+        if (seed := getattr(order, "seed", None)) is not None:
+            self.seed = seed
+
+    def num_batches(self, batch_size: int, drop_last: bool) -> int:
+        """Number of batches in an epoch."""
+        return min(self._most, self._order.num_batches(batch_size, drop_last))
+
+    def batch(self, epoch: int, index: int, batch_size: int) -> np.ndarray:
+        """Positions of batch `index`."""
+        return self._order.batch(epoch, index, batch_size)
 
 
 class LocalOrder(Order):

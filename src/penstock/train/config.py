@@ -10,7 +10,7 @@ import torch
 
 from penstock.errors import UsageError, argument
 from penstock.plan import Plan, make_plan
-from penstock.plan.settings import settle, show
+from penstock.plan.settings import check_positive, settle, show
 from penstock.train.task import METRICS
 
 PLAIN_MODELS = {
@@ -49,6 +49,7 @@ class TrainConfig:
         layer_wise: in training `num_neighbors` counts the new nodes of a layer, not the neighbours of each node.
         batch_size: seeds per batch.
         epochs: passes over the train nodes.
+        batches_per_epoch: an epoch has so many batches of each process, at most, of other seeds every time; None: all seeds.
         lr, weight_decay: of Adam.
         hidden: width of the hidden layers.
         heads: of gat and hgt; a divisor of `hidden`.
@@ -90,6 +91,7 @@ class TrainConfig:
     layer_wise: bool = False
     batch_size: int = 1024
     epochs: int = 20
+    batches_per_epoch: int | None = None
     lr: float = 0.003
     weight_decay: float = 0.0
     dropout: float = 0.5
@@ -159,6 +161,7 @@ class TrainConfig:
         for name, least in at_least.items():
             if getattr(self, name) < least:
                 raise UsageError(f"{argument(name)} must be at least {least}, got {getattr(self, name)}")
+        check_positive(self, "batches_per_epoch")
         if not self.num_neighbors:
             raise UsageError(f"{argument('num_neighbors')} needs one fanout per layer, for instance 15,10")
         if not 0 < self.lr < math.inf:

@@ -204,6 +204,7 @@ class _Run:
             how: dict[str, Any] = dict(
                 batch_size=config.batch_size,
                 weight_attr=config.weight,
+                batches_per_epoch=config.batches_per_epoch,
                 shared_draws=config.shared_draws,
                 layer_wise=config.layer_wise,
                 plan=self.plan,

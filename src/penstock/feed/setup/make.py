@@ -30,7 +30,7 @@ from penstock.feed.setup.device_cache import CacheToCome
 from penstock.feed.setup.drawing import Drawing, Placement, choose_drawing
 from penstock.feed.verify import PlainMaker
 from penstock.gather import Seat, ShardedCache, ShardGroup, TieredTable, open_shards
-from penstock.order import Order
+from penstock.order import FirstBatches, Order
 from penstock.plan import Plan
 from penstock.store.process_memory import give_back_freed_memory, processes_here
 from penstock.threads import Threads
@@ -45,6 +45,7 @@ def make_maker(
     *,
     order: Order | str | None,
     seed: int,
+    num_ranks: int,
     **others: Any,
 ) -> BatchMaker:
     """Make what decides the batches: the seeds (by `choose`), their order, and the sampler. `others`: attributes of the `BatchMaker`."""
@@ -54,10 +55,11 @@ def make_maker(
     sampler = rule.sampler(source, times, seed)
     if rule.walks is not None:
         check_walked(sampler, seeds, rule.subgraph_type, others)
+    order = choose_order(order or (plan.order if options.shuffle else None), options, source, seeds, seed)
     return BatchMaker(
         source=source,
         seeds=seeds,
-        order=choose_order(order or (plan.order if options.shuffle else None), options, source, seeds, seed),
+        order=order if options.batches_per_epoch is None else FirstBatches(order, options.batches_per_epoch * num_ranks),
         sampler=sampler,
         batch_size=options.batch_size,
         subgraph_type=rule.subgraph_type,

@@ -84,6 +84,8 @@ def test_arguments(store):
     assert "got int" in refused(UsageError, penstock.open, 3)
     assert "got 'all'" in load(subgraph_type="all")
     load(order=RandomOrder(400, 0), sampler=[3, 4])
+    assert "got 0" in load(batches_per_epoch=0)
+    assert "which say what batches there are" in load(batches_per_epoch=3, batch_sampler=[[3, 4]])
     load(input_id=torch.rand(400))
     refused(UsageError, NeighborLoader(make_data(), [2], shuffle=True).sampler.set_epoch, -1)
     assert "names no seed" in load(sampler=[])

@@ -114,6 +114,7 @@ def test_a_split_without_nodes_to_score(tmp_path, capfd):
         (["--checkpoint-every-s", -5], "must be 0 or more, got -5"),
         (["--lr", "inf"], "--lr must be positive, got inf"),
         (["--seed", 1 << 70], "--seed must lie in [0, 2**64)"),
+        (["--batches-per-epoch", 0], "--batches-per-epoch must be at least 1, got 0"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
