@@ -38,6 +38,11 @@ def several(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def per_second(seeds: str) -> str:
+    """What a rate is of, by what the seeds are: 'nodes' -> 'seeds/s', 'links' -> 'links/s'."""
+    return "seeds/s" if seeds == "nodes" else f"{seeds}/s"
+
+
 def num_bytes(value: float) -> str:
     """1610612736 -> '1.5 GiB'."""
     for limit, unit in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):

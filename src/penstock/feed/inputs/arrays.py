@@ -13,7 +13,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 from penstock.feed.fields import PYG_EDGE_NAMES, Field, TensorRows
-from penstock.feed.inputs.base import Input
+from penstock.feed.inputs.base import Input, no_such_label
 from penstock.feed.inputs.held_out import links_held_out
 from penstock.feed.links import ChosenLinks, EdgeEnds, Ends
 from penstock.records import EdgeType, Graph, NodeType
@@ -140,7 +140,10 @@ class StoreFeatures(ArrayInput):
 
     def edge_field(self, edge_type: EdgeType, name: str) -> Callable[[np.ndarray], torch.Tensor]:
         """Labels of edges, as the store has them; without a sign, of more than 8 bits, as int64."""
-        dtype = torch.bfloat16 if self.store.edge_fields(edge_type)[name].dtype == BFLOAT16 else None
+        specs = self.store.edge_fields(edge_type)
+        if name not in specs:
+            raise no_such_label(edge_type, name, specs)
+        dtype = torch.bfloat16 if specs[name].dtype == BFLOAT16 else None
         rows = TensorRows(self.store.edge_field(name, edge_type), f"{edge_type} {name}", dtype)
 
         def read(numbers: np.ndarray) -> torch.Tensor:
