@@ -38,9 +38,9 @@ def several(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def per_second(seeds: str) -> str:
-    """What a rate is of, by what the seeds are: 'nodes' -> 'seeds/s', 'links' -> 'links/s'."""
-    return "seeds/s" if seeds == "nodes" else f"{seeds}/s"
+def unit(seeds: str) -> str:
+    """What a rate counts, by what the seeds are: 'nodes' -> 'seeds', 'links' -> 'links'."""
+    return "seeds" if seeds == "nodes" else seeds
 
 
 def num_bytes(value: float) -> str:

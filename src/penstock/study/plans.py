@@ -29,7 +29,7 @@ from penstock.order import ORDERS, order_by_name
 from penstock.plan import RECIPES, Plan, make_plan
 from penstock.plan.settings import check_choice, check_positive, settle, show
 from penstock.records import EdgeType, NodeType
-from penstock.report.words import per_second, several
+from penstock.report.words import several, unit
 from penstock.store import Progress, Quiet, Store, parse_bytes
 from penstock.store.budget import TORCH_BYTES, require_room
 from penstock.store.process_memory import free_bytes, usable_cores
@@ -175,7 +175,7 @@ def study_plans(
     def attempt(changes: Changes, num_workers: int) -> dict[str, Any]:
         best = max((one.get("seeds_per_s", 0.0) for one in trials), default=0.0)
         found = _try(store, settings, changes, num_workers, epoch=len(trials), to_beat=best, spell=spell)
-        rate = found.get("failed") or f"{'about ' * found['is_hopeless']}{found['seeds_per_s']:,.0f} {per_second(seeds)}"
+        rate = found.get("failed") or f"{'about ' * found['is_hopeless']}{found['seeds_per_s']:,.0f} {unit(seeds)}/s"
         progress.note(f"{' '.join(spell(name, repr(value)) for name, value in changes.items())}, {several(num_workers, 'thread')}: {rate}")
         progress.advance(1)
         return {"changes": changes, "num_workers": num_workers, **found}

@@ -66,7 +66,7 @@ def _percent(share: float) -> str:
 def plan_lines(result: dict[str, Any], name: Callable[[dict[str, Any]], str]) -> list[str]:
     """Return the table of tried plans, and the forecast for the chosen one. `name`: writes the settings that a plan changes."""
     settings, trials, again = result["settings"], result["trials"], result["again"]
-    chosen, unit = trials[result["chosen"]], words.per_second(result["seeds"])
+    chosen, unit = trials[result["chosen"]], f"{words.unit(result['seeds'])}/s"
     what = "" if result["seeds"] == "nodes" else f" {result['seeds']} ({result['seed_type']})"
     fanouts = ",".join(map(str, settings["num_neighbors"]))
     where = (

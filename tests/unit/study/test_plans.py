@@ -487,10 +487,11 @@ def test_edges_are_learnt_by_the_plan_that_is_fastest(name, options, seeds, held
     sizes = ("--num-neighbors", "3,2", "--batch-size", "128", "--hidden", "8", "--epochs", "1", "--num-workers", "1")
     command = ["train", str(held_out[name].path), *sizes, *options, "--recipe", "auto", "--out", str(tmp_path / "run")]
     assert run(command) == 0
-    said = capfd.readouterr().err
-    unit = f"{seeds.split()[0]}/s"
+    (out, said), unit = capfd.readouterr(), f" {seeds.split()[0]}/s"
     assert f"batches of 128 {seeds}, " in said
-    assert said.count(f" {unit}") > 4
+    assert said.count(unit) > 4, "of the trials, and of the epoch"
+    assert f"{unit}, peak memory" in out
+    assert " seeds/s" not in said + out
     saved = json.loads((tmp_path / "run" / "config.json").read_text())
     assert saved["recipe"] in plans.ON_CPU
     assert f"Use --recipe {saved['recipe']}, 1 thread: " in said
