@@ -11,8 +11,8 @@ import typer
 from penstock.cli.console import AsJson, as_typed, make_progress, require_least_room, show
 from penstock.cli.parsing import names, parse_fanouts
 
-OF_SAMPLES = ("num_neighbors", "weight", "shared_draws", "layer_wise")
-"""Settings of a run that determine what is sampled."""
+OF_BATCHES = ("num_neighbors", "batch_size", "weight", "shared_draws", "layer_wise", "split", "edge_label", "num_negatives", "seed")
+"""Settings of a run that determine its batches, whatever its plan."""
 OF_A_STUDY = ("order", "host_memory", "spool", "spool_folder")
 """Settings of its plan that are passed to the trials, which choose all others."""
 
@@ -42,16 +42,24 @@ def plan(
         str | None,
         typer.Option(help="Recipes to try, separated by commas: pyg, mmap, uva, gnnlab, ... (default: those that may be the fastest)"),
     ] = None,
-    order: Annotated[
-        str | None, typer.Option(help="Order of the train nodes, as in penstock train. (default: random, or the recipe's)")
-    ] = None,
+    order: Annotated[str | None, typer.Option(help="Order of the seeds, as in penstock train. (default: random, or the recipe's)")] = None,
     weight: Annotated[str | None, typer.Option(help="Edge field to draw neighbours by. (default: uniformly)")] = None,
     shared_draws: Annotated[
         int, typer.Option(help="As in penstock train: this many consecutive batches draw by the same random numbers. 0: independent draws.")
     ] = 0,
     layer_wise: Annotated[bool, typer.Option(help="As in penstock train: --num-neighbors counts the new nodes per layer.")] = False,
     split: Annotated[str | None, typer.Option(help="Name of the split. (default: the only one)")] = None,
-    seed_type: Annotated[str | None, typer.Option(help="Node type of the seeds. (default: the one with splits)")] = None,
+    seed_type: Annotated[
+        str | None,
+        typer.Option(
+            help="Node type whose train nodes are the seeds; or edge type, user,likes,item, whose edges are. (default: held-out links, or "
+            "the type with splits)"
+        ),
+    ] = None,
+    edge_label: Annotated[
+        str | None, typer.Option(help="As in penstock train: field of these edges that is learnt in place of links.")
+    ] = None,
+    num_negatives: Annotated[int, typer.Option(help="Links: random targets that each one is told from, as in penstock train.")] = 1,
     seconds: Annotated[float, typer.Option(help="Seconds for which each plan is measured, after a warm-up of the same length.")] = 3.0,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     as_json: AsJson = False,
@@ -65,7 +73,8 @@ def plan(
     settings = PlanStudy(
         num_neighbors=fanouts, batch_size=batch_size, num_workers=num_workers, host_memory=host_memory, spool=spool,
         spool_folder=spool_folder, device=device, recipes=None if recipes is None else names(recipes), order=order, weight=weight,
-        shared_draws=shared_draws, layer_wise=layer_wise, split=split, seed_type=seed_type, seconds=seconds, seed=seed,
+        shared_draws=shared_draws, layer_wise=layer_wise, split=split, seed_type=seed_type, edge_label=edge_label,
+        num_negatives=num_negatives, seconds=seconds, seed=seed,
     )  # fmt: skip
     result = study_plans(Store.open(store), settings, progress=make_progress(), spell=as_typed)
     show(result, lambda: as_text(result), as_json)
@@ -78,11 +87,14 @@ def as_text(result: dict[str, Any]) -> str:
 
     chosen = result["trials"][result["chosen"]]
     typed, python = typed_options(options(result["settings"], chosen)), plan_in_python(chosen["changes"])
+    loader = "NeighborLoader" if result["seeds"] == "nodes" else "LinkNeighborLoader"
+    store, seed_type = (words.printable(shlex.quote(result[name])) for name in ("store", "seed_type"))
+    hold_out = f"To learn these, hold some out first: penstock hold-out {store} DEST --edge-type {seed_type}"
     lines = [
         *plan_lines(result, typed_options),
         "",
-        f"penstock train {words.printable(shlex.quote(result['store']))} {typed}",
-        f"NeighborLoader(..., plan={python}, num_workers={chosen['num_workers']})",
+        f"penstock train {store} {typed}" if result["is_learnt"] else hold_out,
+        f"{loader}(..., plan={python}, num_workers={chosen['num_workers']})",
     ]
     return "\n".join(lines)
 
@@ -99,7 +111,7 @@ def chosen_for(settings: dict[str, Any], num_workers: int | None) -> dict[str, A
     from penstock.study.text import plan_lines
 
     study = PlanStudy(
-        **{name: settings[name] for name in (*OF_SAMPLES, "batch_size", "split", "seed", *OF_A_STUDY)},
+        **{name: settings[name] for name in (*OF_BATCHES, *OF_A_STUDY)},
         num_workers=num_workers, device=None if settings["device"] == "cpu" else settings["device"], seed_type=settings["target"],
     )  # fmt: skip
     result = study_plans(settings["store"], study, progress=make_progress(), spell=as_typed)
@@ -111,9 +123,9 @@ def chosen_for(settings: dict[str, Any], num_workers: int | None) -> dict[str, A
 
 def options(settings: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
     """Return the options of `penstock train` for a plan that was tried."""
-    given = {name: settings[name] for name in ("num_neighbors", "batch_size", "order", "weight", "split", "device")}
+    given = {name: settings[name] for name in ("num_neighbors", "batch_size", "order", "weight", "split", "edge_label", "device")}
     given |= {name: settings[name] or None for name in ("seed", "shared_draws", "layer_wise")}
-    given["target"] = settings["seed_type"]
+    given |= {"target": settings["seed_type"], "num_negatives": settings["num_negatives"] if settings["num_negatives"] > 1 else None}
     given = {name: value for name, value in given.items() if value is not None}
     return {**given, **chosen["changes"], "num_workers": chosen["num_workers"]}
 

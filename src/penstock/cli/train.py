@@ -389,6 +389,6 @@ def as_text(result: Result, written: dict[str, Path]) -> str:
     best = f"{epochs}, no val {what}"
     if parts["val"] and result.best_epoch is not None:
         best = f"val {words.score(result.val, result.metric)} at epoch {result.best_epoch + 1} of {result.epochs}"
-    speed = f"{words.count(result.seeds_per_s)} seeds/s, peak memory {words.num_bytes(result.peak_memory_bytes)}"
+    speed = f"{words.count(result.seeds_per_s)} {words.unit(seeds)}/s, peak memory {words.num_bytes(result.peak_memory_bytes)}"
     lines = [f"{test} ({best})", speed, *(f"{name}: {path}" for name, path in written.items())]
     return "\n".join(lines)

@@ -88,6 +88,16 @@ def choose_links(
     )
 
 
+def all_edges(graph: Graph, edge_type: EdgeType, reverses: Iterable[EdgeType]) -> dict[str, Any]:
+    """Arguments of a `LinkNeighborLoader` of all edges of a type, whose batches show neither these nor their reverses.
+
+    Args:
+        reverses: edge types that have some of these; where the graph has not got them, nothing is left out.
+    """
+    left_out = [e for e in dict.fromkeys((edge_type, *reverses)) if e in graph.adjacency]
+    return {"edge_label_index": None if graph.is_homogeneous else edge_type, "exclude_links": left_out}
+
+
 def choose_negatives(neg_sampling: Any, neg_sampling_ratio: Any) -> NegativeSampling | None:
     """How negatives are drawn, in any of PyG's forms; the ratio comes first, as in PyG."""
     try:

@@ -23,8 +23,8 @@ def choose_observer() -> Observer:
     return Panel(console) if console.is_terminal else Lines()
 
 
-def summary_of(record: EpochRecord, metric: str) -> str:
-    """Return one line about an epoch of a run with that metric."""
+def summary_of(record: EpochRecord, metric: str, seeds: str = "nodes") -> str:
+    """Return one line about an epoch of a run with that metric. `seeds`: what they are, as the run is described."""
     parts = [f"epoch {record.epoch + 1:>3}", f"loss {record.loss:.4f}", f"train {words.score(record.train_score, metric)}"]
     if record.val is not None:
         parts.append(f"val {words.score(record.val, metric)}")
@@ -36,7 +36,8 @@ def summary_of(record: EpochRecord, metric: str) -> str:
         parts.append(f"list hits {100 * record.list_hit_rate:.1f} %")
     if record.num_verified:
         parts.append(f"{record.num_verified} {'batch' if record.num_verified == 1 else 'batches'} verified")
-    parts += [f"{words.count(record.seeds_per_s)} seeds/s", f"{words.seconds(record.train_s)} + {words.seconds(record.eval_s)} evaluation"]
+    rate = f"{words.count(record.seeds_per_s)} {words.unit(seeds)}/s"
+    parts += [rate, f"{words.seconds(record.train_s)} + {words.seconds(record.eval_s)} evaluation"]
     return "  ".join(parts)
 
 
@@ -97,7 +98,7 @@ class Lines(Observer):
 
     def __init__(self) -> None:
         self._said_at = time.monotonic()
-        self._metric = ""
+        self._metric, self._seeds = "", "nodes"
 
     def note(self, message: str) -> None:
         """Print it."""
@@ -122,12 +123,12 @@ class Lines(Observer):
 
     def started(self, description: dict[str, Any], num_epochs: int) -> None:
         """Print what begins."""
-        self._metric = description["metric"]
+        self._metric, self._seeds = description["metric"], description["seeds"]
         self.note(introduction(description, num_epochs))
 
     def epoch_done(self, record: EpochRecord, is_best: bool) -> None:
         """Print the epoch."""
-        self.note(summary_of(record, self._metric) + ("  best so far" if is_best else ""))
+        self.note(summary_of(record, self._metric, self._seeds) + ("  best so far" if is_best else ""))
 
 
 class Panel(Observer):
@@ -144,7 +145,7 @@ class Panel(Observer):
         self._epochs, self._batches = self._bars.add_task("epochs", total=1), self._bars.add_task("batches", total=1)
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._record: EpochRecord | None = None
-        self._metric = ""
+        self._metric, self._seeds = "", "nodes"
         self._shown_at = 0.0
 
     def note(self, message: str) -> None:
@@ -157,7 +158,7 @@ class Panel(Observer):
 
     def started(self, description: dict[str, Any], num_epochs: int) -> None:
         """Open the panel."""
-        self._metric = description["metric"]
+        self._metric, self._seeds = description["metric"], description["seeds"]
         self.note(introduction(description, num_epochs))
         self._bars.update(self._epochs, total=num_epochs)
         self._live.start()
@@ -176,7 +177,9 @@ class Panel(Observer):
 
     def epoch_done(self, record: EpochRecord, is_best: bool) -> None:
         """Leave a line behind."""
-        self._console.print(summary_of(record, self._metric) + ("  [bold green]best so far[/]" if is_best else ""), highlight=False)
+        self._console.print(
+            summary_of(record, self._metric, self._seeds) + ("  [bold green]best so far[/]" if is_best else ""), highlight=False
+        )
         self._bars.update(self._epochs, completed=record.epoch + 1)
 
     def close(self) -> None:
@@ -194,7 +197,7 @@ class Panel(Observer):
             table.add_row(
                 f"loss [bold]{record.loss:.4f}[/]",
                 f"train [bold]{words.score(record.train_score, self._metric)}[/]",
-                f"[bold]{words.count(record.seeds_per_s)}[/] seeds/s",
+                f"[bold]{words.count(record.seeds_per_s)}[/] {words.unit(self._seeds)}/s",
                 where_time_goes(record),
             )
         self._live.update(Group(self._bars, table), refresh=True)

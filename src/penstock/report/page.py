@@ -55,11 +55,11 @@ def write_report(result: Result, folder: Path) -> Path:
 
 def render(result: Result) -> str:
     """Return the page."""
-    description = result.description
+    description, unit = result.description, words.unit(result.description["seeds"])
     figures = [
         (words.score(result.test, result.metric), f"test {result.metric}"),
         (words.score(result.val, result.metric), f"val {result.metric}"),
-        (words.count(result.seeds_per_s), "seeds per second"),
+        (words.count(result.seeds_per_s), f"{unit} per second"),
         (str(result.epochs), _epochs(result)),
         (words.num_bytes(result.peak_memory_bytes), "peak memory"),
     ]
@@ -74,7 +74,7 @@ def render(result: Result) -> str:
             for kind, what in (("tiers", "rows"), ("lists", "neighbour lists"))
             if getattr(result.history[-1], kind)
         ],
-        ("Speed", plots.draw_throughput(result.history) + _batch_table(result)),
+        ("Speed", plots.draw_throughput(result.history, unit) + _batch_table(result)),
         ("What was trained on what", _table(_facts(result))),
         ("Settings", _table([(name, _plain(value)) for name, value in description["config"].items() if value is not None])),
     ]

@@ -136,11 +136,11 @@ def draw_stages(history: list[EpochRecord], num_workers: int) -> str:
     return as_svg(figure)
 
 
-def draw_throughput(history: list[EpochRecord]) -> str:
-    """Seeds per second of each epoch."""
+def draw_throughput(history: list[EpochRecord], unit: str) -> str:
+    """Seeds per second of each epoch. `unit`: what they are."""
     figure, axes = new_axes(5.6, 1.9)
     axes.bar([record.epoch + 1 for record in history], [record.seeds_per_s for record in history], color=BLUE, width=0.8)
-    _style(axes, "seeds trained per second")
+    _style(axes, f"{unit} trained per second")
     axes.yaxis.set_major_formatter(lambda value, position: words.count(value))
     return as_svg(figure)
 

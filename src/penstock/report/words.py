@@ -38,6 +38,11 @@ def several(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def unit(seeds: str) -> str:
+    """What a rate counts, by what the seeds are: 'nodes' -> 'seeds', 'links' -> 'links'."""
+    return "seeds" if seeds == "nodes" else seeds
+
+
 def num_bytes(value: float) -> str:
     """1610612736 -> '1.5 GiB'."""
     for limit, unit in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.errors import UsageError, damaged, listed, pick
+from penstock.errors import UsageError, argument, damaged, listed, pick
 from penstock.records import EdgeType
 from penstock.store.format import ENDS, ArraySpec
 
@@ -87,6 +87,44 @@ class HasLinks(ABC):
         if len(candidates) != 1:
             raise UsageError(f"{self.path}: several edge types could have links, name one of {listed(candidates)}")
         return candidates[0]
+
+    def edges_learnt(
+        self, named: str | None, by: str, *, split: str | None, edge_label: str | None, are_held_out: bool = True
+    ) -> EdgeType | None:
+        """Return the edge type whose links, or labels of edges, are learnt; None: labels of nodes are.
+
+        Args:
+            named: a node type, or "source,name,target"; None: the only type that links were held out of, if there is one.
+            by: the setting that names it. split, edge_label: other settings, which go with nodes or with edges alone.
+            are_held_out: a type that is named must be one that links were held out of.
+        Raises:
+            UsageError: there is no such type, or one must be named; settings that do not go with what is learnt.
+        """
+        node_types, known = self.manifest.nodes, self.types_with_links()
+        as_text = lambda types: " or ".join(map(",".join, types)) or "none"  # noqa: E731
+        if named in node_types:
+            if edge_label is None:
+                return None
+            raise UsageError(f"{argument('edge_label')} is of edges, and {argument(by, named)} is a node type: name an edge type")
+        if named is None and not known:
+            if edge_label is None:
+                return None
+            raise UsageError(
+                f"{argument('edge_label')} is learnt of edges of which some were held out: make such a store of {self.path} first "
+                "(`penstock hold-out`)"
+            )
+        if named is None and len(known) > 1:
+            raise UsageError(f"links were held out of several edge types of {self.path}, choose one by {argument(by)}: {as_text(known)}")
+        found: Any = known[0] if named is None else tuple(part.strip() for part in named.split(","))
+        known = known if are_held_out else list(self.manifest.edges)
+        if found not in known:
+            raise UsageError(
+                f"{argument(by, named)} is not a node type of {self.path}, which are {', '.join(node_types)}, nor an edge type"
+                f"{' that links were held out of' * are_held_out}, which are {as_text(known)}"
+            )
+        if split is not None:
+            raise UsageError(f"{argument('split', split)} is of nodes, and edges are learnt, which have one split: leave it out")
+        return found
 
     def reverses_left_out(self, edge_type: EdgeType) -> list[EdgeType]:
         """Return the edge types of which the reverses of links were left out, too, but for the type itself."""

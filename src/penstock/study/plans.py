@@ -21,12 +21,15 @@ from typing import Any
 
 import penstock
 from penstock.errors import PenstockError, UsageError, argument
-from penstock.feed import NeighborLoader
+from penstock.feed import LinkNeighborLoader, NeighborLoader
 from penstock.feed.delivery import choose_device
-from penstock.order import ORDERS
+from penstock.feed.inputs import StoreFeatures
+from penstock.feed.link_arguments import all_edges
+from penstock.order import ORDERS, order_by_name
 from penstock.plan import RECIPES, Plan, make_plan
 from penstock.plan.settings import check_choice, check_positive, settle, show
-from penstock.report.words import several
+from penstock.records import EdgeType, NodeType
+from penstock.report.words import several, unit
 from penstock.store import Progress, Quiet, Store, parse_bytes
 from penstock.store.budget import TORCH_BYTES, require_room
 from penstock.store.process_memory import free_bytes, usable_cores
@@ -68,7 +71,11 @@ class PlanStudy:
         device: "cuda": batches are delivered there. None: on the CPU.
         recipes: to try; None: those that may be the fastest.
         order, weight, shared_draws, layer_wise: as for a loader; `weight` is the edge field by which neighbours are drawn.
-        split, seed_type: of the train nodes; None if there is only one.
+        split: of the train nodes; None if there is only one.
+        seed_type: node type whose train nodes are the seeds; or "source,name,target", an edge type whose edges in the graph are. None: the
+            only type that links were held out of, as in `penstock train`, or else the node type with splits.
+        edge_label: field of these edges that is learnt, in place of links.
+        num_negatives: random targets that each link is told from; labels of edges have none.
         seconds: for which each plan is measured, after a warm-up of the same length.
         seed: of everything random.
     """
@@ -87,12 +94,14 @@ class PlanStudy:
     layer_wise: bool = False
     split: str | None = None
     seed_type: str | None = None
+    edge_label: str | None = None
+    num_negatives: int = 1
     seconds: float = 3.0
     seed: int = 0
 
     def __post_init__(self) -> None:
         settle(self)
-        check_positive(self, "num_workers")
+        check_positive(self, "num_workers", "num_negatives")
         check_choice(self, "order", (None, *ORDERS))
         for amount in (self.host_memory, self.spool):
             if amount is not None:
@@ -133,11 +142,12 @@ def study_plans(
         progress: receives each plan.
         spell: name and value (as in Python, or None) of a setting -> how it is written in descriptions of plans and failures.
     Returns:
-        Plain data. `trials`: for each plan its `changes` and `num_workers`, and either `failed`, why it does not work, or seeds_per_s,
-        batch_ms, memory_bytes (of the process, without maps), device_bytes, read_bytes_per_batch (from a disk; None if the system does not
-        provide it), hit_rate (of rows, by a cache; None without one), ready_s, stage_ms, is_hopeless (much slower than another, so only its
-        first batches were measured). `chosen`: index of the trial to use; `again`: the same plan, run once more over other batches;
-        `error`: the relative difference of its rate from the forecast.
+        Plain data. `seeds`: "nodes", "links" or, with labels, "edges"; `seed_type`: theirs; `is_learnt`: whether `penstock train` can learn
+        them, as it can edges of which some were held out. `trials`: for each plan its `changes` and `num_workers`, and either `failed`, why
+        it does not work, or seeds_per_s, batch_ms, memory_bytes (of the process, without maps), device_bytes, read_bytes_per_batch (from a
+        disk; None if the system does not provide it), hit_rate (of rows, by a cache; None without one), ready_s, stage_ms, is_hopeless
+        (much slower than another, so only its first batches were measured). `chosen`: index of the trial to use; `again`: the same plan,
+        run once more over other batches; `error`: the relative difference of its rate from the forecast.
     Raises:
         UsageError, InputError, StoreError: as for a loader with these settings; UsageError: no plan works.
         BudgetError: the container around this process has no room for another process.
@@ -147,7 +157,9 @@ def study_plans(
     loader = make_loader(store, replace(settings, device=None), Plan(huge_pages=False), num_workers=0)  # refuses what no plan supports
     loader([0])  # compiles kernels, once per machine, which takes memory
     num_batches = len(loader)
-    num_bytes = bytes_read(store, settings.weight)
+    seed_type = choose_type(store, settings)
+    seeds = "nodes" if isinstance(seed_type, str) else "links" if settings.edge_label is None else "edges"
+    num_bytes = bytes_read(store, settings)
     free = free_bytes()
     cores = usable_cores()
     del loader
@@ -157,13 +169,13 @@ def study_plans(
         progress.note(f"{spell('spool', repr(settings.spool))} is for stores that memory does not hold: no plan with it is tried")
     is_small = fits(settings, num_bytes, free)
     if is_small:
-        _read_once(store, settings.weight, progress)
+        _read_once(store, settings, progress)
     trials: list[dict[str, Any]] = []
 
     def attempt(changes: Changes, num_workers: int) -> dict[str, Any]:
         best = max((one.get("seeds_per_s", 0.0) for one in trials), default=0.0)
         found = _try(store, settings, changes, num_workers, epoch=len(trials), to_beat=best, spell=spell)
-        rate = found.get("failed") or f"{'about ' * found['is_hopeless']}{found['seeds_per_s']:,.0f} seeds/s"
+        rate = found.get("failed") or f"{'about ' * found['is_hopeless']}{found['seeds_per_s']:,.0f} {unit(seeds)}/s"
         progress.note(f"{' '.join(spell(name, repr(value)) for name, value in changes.items())}, {several(num_workers, 'thread')}: {rate}")
         progress.advance(1)
         return {"changes": changes, "num_workers": num_workers, **found}
@@ -187,6 +199,9 @@ def study_plans(
         "penstock": penstock.__version__,
         "store": str(store.path),
         "settings": settings.as_dict(),
+        "seeds": seeds,
+        "seed_type": seed_type if isinstance(seed_type, str) else ",".join(seed_type),
+        "is_learnt": isinstance(seed_type, str) or seed_type in store.types_with_links(),
         "machine": {"cores": cores, "free_bytes": free},
         "read_bytes": num_bytes,
         "is_in_memory": is_small,
@@ -246,14 +261,28 @@ def choose(trials: list[dict[str, Any]], *, changes: Changes | None = None) -> i
     return min(alike, key=lambda place: trials[place]["memory_bytes" if changes is None else "num_workers"])
 
 
-def make_loader(store: Store, settings: PlanStudy, plan: Plan, num_workers: int, epoch: int = 0) -> NeighborLoader:
-    """Return the loader to try, positioned at the beginning of an epoch."""
-    node_type = choose_seed_type(store, settings.seed_type)
-    loader = NeighborLoader(
-        store, list(settings.num_neighbors), (node_type, "train") if not store.is_homogeneous else "train", batch_size=settings.batch_size,
-        shuffle=settings.order is None, order=settings.order, weight_attr=settings.weight, split=settings.split, seed=settings.seed,
+def choose_type(store: Store, settings: PlanStudy) -> NodeType | EdgeType:
+    """Return the node type whose train nodes are the seeds, or the edge type whose edges are."""
+    named = settings.seed_type
+    edge_type = store.edges_learnt(named, "seed_type", split=settings.split, edge_label=settings.edge_label, are_held_out=False)
+    return edge_type or choose_seed_type(store, named)
+
+
+def make_loader(store: Store, settings: PlanStudy, plan: Plan, num_workers: int, epoch: int = 0) -> NeighborLoader | LinkNeighborLoader:
+    """Return the loader to try, which loads what `penstock train` would, positioned at the beginning of an epoch."""
+    seed_type, source, order = choose_type(store, settings), StoreFeatures(store), settings.order or plan.order
+    how: dict[str, Any] = dict(
+        num_neighbors=list(settings.num_neighbors), batch_size=settings.batch_size, weight_attr=settings.weight, seed=settings.seed,
         num_workers=num_workers, plan=plan, device=settings.device, shared_draws=settings.shared_draws, layer_wise=settings.layer_wise,
     )  # fmt: skip
+    if isinstance(seed_type, str):
+        nodes = seed_type, store.split("train", settings.split, seed_type)
+        order = order_by_name(order, store, nodes, seed=settings.seed, batch_size=settings.batch_size)
+        loader = NeighborLoader(source, input_nodes=nodes, order=order, **how)
+    else:
+        how |= all_edges(source.graph, seed_type, store.reverses_left_out(seed_type))
+        negatives = ("triplet", settings.num_negatives) if settings.edge_label is None else None
+        loader = LinkNeighborLoader(source, edge_label=settings.edge_label, neg_sampling=negatives, order=order, **how)
     if epoch:
         loader.load_state_dict({**loader.state_dict(), "epoch": epoch})
     return loader
@@ -264,23 +293,24 @@ def plan_of(changes: Changes) -> Plan:
     return make_plan(changes.get("recipe"), **{name: value for name, value in changes.items() if name != "recipe"})
 
 
-def bytes_read(store: Store, weight: str | None) -> int:
-    """Return the bytes that training may read of a store: neighbour lists with their weights, and node features."""
-    return sum(spec.data_bytes for spec in _read_arrays(store, weight))
+def bytes_read(store: Store, settings: PlanStudy) -> int:
+    """Return the bytes that training may read of a store: neighbour lists with their weights, node features, and labels of edges."""
+    return sum(spec.data_bytes for spec in _read_arrays(store, settings))
 
 
-def _read_arrays(store: Store, weight: str | None) -> list[Any]:
-    nodes, edges = store.manifest.nodes.values(), store.manifest.edges.values()
+def _read_arrays(store: Store, settings: PlanStudy) -> list[Any]:
+    nodes, edges, seed_type = store.manifest.nodes.values(), store.manifest.edges, choose_type(store, settings)
     features = [entry.fields["x"] for entry in nodes if "x" in entry.fields]
-    weights = [entry.fields[weight] for entry in edges if weight in entry.fields]
-    return [*features, *weights, *(spec for entry in edges for spec in (entry.indptr, entry.indices))]
+    names = {e: (settings.weight, settings.edge_label if e == seed_type else None) for e in edges}
+    of_edges = [entry.fields[name] for e, entry in edges.items() for name in names[e] if name in entry.fields]
+    return [*features, *of_edges, *(spec for entry in edges.values() for spec in (entry.indptr, entry.indices))]
 
 
-def _read_once(store: Store, weight: str | None, progress: Progress) -> None:
+def _read_once(store: Store, settings: PlanStudy, progress: Progress) -> None:
     """Read all files once, as the first epoch would, so that the first trial is not the one that loads them into memory."""
     buffer = bytearray(CHUNK_BYTES)
-    with stage(progress, "reading the store once", bytes_read(store, weight) >> 20, "MiB"):
-        for spec in _read_arrays(store, weight):
+    with stage(progress, "reading the store once", bytes_read(store, settings) >> 20, "MiB"):
+        for spec in _read_arrays(store, settings):
             with open(store.path / spec.file, "rb", buffering=0) as file:
                 while count := file.readinto(buffer):
                     progress.advance(count >> 20)

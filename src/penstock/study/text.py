@@ -66,29 +66,30 @@ def _percent(share: float) -> str:
 def plan_lines(result: dict[str, Any], name: Callable[[dict[str, Any]], str]) -> list[str]:
     """Return the table of tried plans, and the forecast for the chosen one. `name`: writes the settings that a plan changes."""
     settings, trials, again = result["settings"], result["trials"], result["again"]
-    chosen = trials[result["chosen"]]
+    chosen, unit = trials[result["chosen"]], f"{words.unit(result['seeds'])}/s"
+    what = "" if result["seeds"] == "nodes" else f" {result['seeds']} ({result['seed_type']})"
     fanouts = ",".join(map(str, settings["num_neighbors"]))
     where = (
         "fits memory, and was read once" if result["is_in_memory"] else f"beside {words.num_bytes(result['machine']['free_bytes'])} free"
     )
     lines = [
         f"{result['store']}: {words.num_bytes(result['read_bytes'])} of features and lists, {where}; fanouts {fanouts}, batches of "
-        f"{settings['batch_size']:,}, {result['machine']['cores']} cores",
+        f"{settings['batch_size']:,}{what}, {result['machine']['cores']} cores",
         "",
     ]
-    head = ["plan", "threads", "seeds/s", "an epoch", "a batch", "memory", "from disk/batch", "from the cache", "ready after"]
+    head = ["plan", "threads", unit, "an epoch", "a batch", "memory", "from disk/batch", "from the cache", "ready after"]
     lines += align([head, *([name(one["changes"]), f"{one['num_workers']}", *_plan_cells(one, result)] for one in trials)])
     lines += [f"{name(one['changes'])}: {one['failed']}" for one in trials if "failed" in one]
     lines += [
         "",
-        f"Use {name(chosen['changes'])}, {words.several(chosen['num_workers'], 'thread')}: {words.count(chosen['seeds_per_s'])} seeds/s.",
+        f"Use {name(chosen['changes'])}, {words.several(chosen['num_workers'], 'thread')}: {words.count(chosen['seeds_per_s'])} {unit}.",
     ]
     if result["error"] is None:
         return [*lines, f"Run again over other batches, it failed: {again['failed']}"]
     is_known = abs(result["error"]) <= UNSURE
     return [
         *lines,
-        f"Run again over other batches: {words.count(again['seeds_per_s'])} seeds/s, {100 * result['error']:+.0f}% of what was foretold, "
+        f"Run again over other batches: {words.count(again['seeds_per_s'])} {unit}, {100 * result['error']:+.0f}% of what was foretold, "
         f"{words.num_bytes(again['memory_bytes'])} of memory." + ("" if is_known else " That is not known well: give --seconds more."),
     ]
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from penstock.errors import PenstockError
-from penstock.feed import NeighborLoader
+from penstock.feed import LinkNeighborLoader, NeighborLoader
 from penstock.store import Store
 from penstock.store.process_memory import resident_bytes_outside
 from penstock.study.plans import make_loader, plan_of, settings_of
@@ -27,7 +27,7 @@ HOPELESS = 5
 """A plan is given up if another is this many times as fast, after a warm-up of this many times the seconds."""
 
 
-def measure(loader: NeighborLoader, seconds: float, device: str | None, to_beat: float = 0.0) -> dict[str, Any]:
+def measure(loader: NeighborLoader | LinkNeighborLoader, seconds: float, device: str | None, to_beat: float = 0.0) -> dict[str, Any]:
     """Load batches for some time to warm up, then measure for as long, epoch after epoch. If the first batches are hopelessly slower than
     `to_beat`, in seeds per second, they are the measurement."""
     batches = chain.from_iterable(iter(lambda: loader, None))

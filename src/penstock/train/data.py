@@ -13,16 +13,16 @@ import numpy as np
 import torch
 
 from penstock.errors import InputError, MissingFieldError, UsageError, argument, damaged
-from penstock.feed.inputs import ArrayInput
+from penstock.feed.inputs import ArrayInput, StoreFeatures
 from penstock.records import NODE, EdgeType, Graph, NodeType
-from penstock.sample.weights import Weights, choose_weights, store_weights
+from penstock.sample.weights import choose_weights
 from penstock.store import ArraySpec, Store
 from penstock.store.opened import no_split
 from penstock.train.aggregate import MODEL_OF
 from penstock.train.config import PLAIN_MODELS, TYPED_MODELS, TrainConfig
 from penstock.train.division import Division
 from penstock.train.edge_labels import LabelledEdges, labels_of_edges
-from penstock.train.held_out import HeldOutEdges, edge_type_named
+from penstock.train.held_out import HeldOutEdges
 from penstock.train.labels import as_labels, define_task, has_label
 from penstock.train.links import links_of
 from penstock.train.models import GNN, PairHead
@@ -84,7 +84,7 @@ class TrainingData:
 
     def source(self) -> ArrayInput:
         """The input of the training loader: features. Labels are those of the seeds alone, and are looked up there."""
-        return self.store.input(self.edges) if isinstance(self.store, PartsStore) else _Features(self, self.store)
+        return self.store.input(self.edges) if isinstance(self.store, PartsStore) else _Features(self.store, self.edges)
 
     def labels_of(self, nodes: np.ndarray) -> np.ndarray:
         """The labels of nodes of the target, as the loss of the task takes them."""
@@ -162,23 +162,17 @@ class TrainingData:
             )
 
 
-class _Features(ArrayInput):
+class _Features(StoreFeatures):
     """Features of nodes, and of edges the weights that they are drawn by, and labels that are learnt."""
 
-    def __init__(self, data: TrainingData, store: Store) -> None:
-        arrays, self._store, self._edges = {t: {"x": rows} for t, rows in data.x.items()}, store, data.edges
-        super().__init__(
-            data.graph, arrays, is_bfloat16=lambda t, name: name == "x" and t in data.bfloat16, is_mapped=True, packed_in=store
-        )
-
-    def weights(self, name: str) -> dict[EdgeType, Weights]:
-        """The weights as the store has them."""
-        return store_weights(self._store, name)
+    def __init__(self, store: Store, edges: HeldOutEdges | None) -> None:
+        super().__init__(store)
+        self._edges = edges
 
     def edge_field(self, edge_type: EdgeType, name: str) -> Callable[[np.ndarray], torch.Tensor]:
         """The labels that are learnt, as the loss takes them."""
         assert isinstance(self._edges, LabelledEdges)
-        rows = self._store.edge_field(name, edge_type)
+        rows = self.store.edge_field(name, edge_type)
         return self._edges.of_batch(lambda numbers: rows[numbers])
 
 
@@ -224,28 +218,8 @@ def read_training_data(store: Store | PartsStore, config: TrainConfig, task: Tas
 
 def what_is_learnt(store: Store | PartsStore, config: TrainConfig, task: Task | None = None) -> tuple[NodeType, EdgeType | None]:
     """The node type whose labels are learnt; or that edges lead to, and their type. `task`: as of `read_training_data`."""
-    named = config.target
-    if named in store.node_types and config.edge_label is None:
-        return named, None
-    if named in store.node_types:
-        raise UsageError(f"{argument('edge_label')} is of edges, and {argument('target', named)} is a node type: name an edge type")
-    if named is None:
-        with_links = store.types_with_links()
-        if len(with_links) > 1:
-            types = " or ".join(map(",".join, with_links))
-            raise UsageError(f"links were held out of several edge types of {store.path}, choose one by {argument('target')}: {types}")
-        named = ",".join(with_links[0]) if with_links else None
-    if named is None and config.edge_label is None:
-        return _type_with_labels(store), None
-    if named is None:
-        raise UsageError(
-            f"{argument('edge_label')} is learnt of edges of which some were held out: make such a store of {store.path} first "
-            "(`penstock hold-out`)"
-        )
-    edge_type = edge_type_named(store, named, is_to_be_learnt=task is None)
-    if config.split is not None:
-        raise UsageError(f"{argument('split', config.split)} is of nodes, and edges are learnt, which have one split: leave it out")
-    return edge_type[2], edge_type
+    edge_type = store.edges_learnt(config.target, "target", split=config.split, edge_label=config.edge_label, are_held_out=task is None)
+    return (config.target or _type_with_labels(store), None) if edge_type is None else (edge_type[2], edge_type)
 
 
 def _edges(store: Store | PartsStore, config: TrainConfig, edge_type: EdgeType, task: Task | None) -> HeldOutEdges:

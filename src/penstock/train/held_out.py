@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from penstock.errors import UsageError, argument
 from penstock.feed import LinkNeighborLoader
 from penstock.feed.inputs import ArrayInput
+from penstock.feed.link_arguments import all_edges
 from penstock.records import EdgeType, Graph, NodeType
 from penstock.store.links import HasLinks
 from penstock.train.ranks import Ranks
@@ -65,15 +65,7 @@ class HeldOutEdges(ABC):
         Args:
             kind: its class. source: features. num_neighbors, how: as of a loader.
         """
-        left_out = [e for e in dict.fromkeys((self.edge_type, *self.reverses)) if e in source.graph.adjacency]
-        return kind(
-            source,
-            num_neighbors,
-            edge_label_index=None if source.graph.is_homogeneous else self.edge_type,
-            exclude_links=left_out,
-            **self._of_batches(),
-            **how,
-        )
+        return kind(source, num_neighbors, **all_edges(source.graph, self.edge_type, self.reverses), **self._of_batches(), **how)
 
     @abstractmethod
     def _of_batches(self) -> dict[str, Any]:
@@ -114,18 +106,6 @@ def ends_of(store: HasLinks, edge_type: EdgeType) -> dict[str, tuple[np.ndarray,
     for part in ends.keys() & store.link_parts(edge_type):
         ends[part] = store.link_ends(part, edge_type)
     return ends
-
-
-def edge_type_named(store: HasLinks, target: str, *, is_to_be_learnt: bool) -> EdgeType:
-    """The edge type that a text names, whose links were held out where they are to be learnt."""
-    found: Any = tuple(part.strip() for part in target.split(","))
-    if found not in store.manifest.edges or (is_to_be_learnt and not store.link_parts(found)):
-        held_out = " or ".join(map(",".join, store.types_with_links())) or "none"
-        raise UsageError(
-            f"{argument('target', target)} is not a node type of {store.path}, which are {', '.join(store.manifest.nodes)}, nor an edge "
-            f"type that links were held out of, which are {held_out}"
-        )
-    return found
 
 
 def rows_of(known: tuple[np.ndarray, np.ndarray], nodes: np.ndarray) -> np.ndarray:

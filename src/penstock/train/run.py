@@ -33,7 +33,6 @@ from penstock.kernels._triton import tensor_device
 from penstock.order import Order, order_by_name
 from penstock.order.by_name import SPLIT
 from penstock.plan import Plan
-from penstock.records import NodeType
 from penstock.store import Store
 from penstock.store.process_memory import free_in_container, give_back_freed_memory, keep_freed_memory, peak_resident_bytes, usable_cores
 from penstock.store.progress import hearing
@@ -116,23 +115,21 @@ def train(
         return result
 
 
-def refuse_new(config: TrainConfig, out: str | os.PathLike[str]) -> NodeType:
+def refuse_new(config: TrainConfig, out: str | os.PathLike[str]) -> str:
     """Raise what `train` would raise for a new run of one process, as far as that is seen without any work.
 
     Returns:
-        The node type whose labels it learns.
+        What it learns: a node type or an edge type, as `TrainConfig.target` has it.
     """
     folder = Path(out)
     refuse_in_store(folder)
     if (folder / CHECKPOINT).exists():
         raise _holds_a_run(folder)
     data = read_training_data(Store.open(config.store), config)
-    if data.edges is not None:
-        raise UsageError(f"{argument('recipe', 'auto')} tries plans with nodes as seeds, and edges are learnt: name a recipe, or none")
     data.check_rows(config.hidden)
     with torch.device("meta"):
         data.make_model(config)
-    return data.target
+    return data.what
 
 
 def _check_predictions(file: ResultFile | None, data: TrainingData) -> None:

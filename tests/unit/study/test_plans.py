@@ -11,8 +11,10 @@ import time
 from types import SimpleNamespace
 
 import pytest
+import torch
 from typer.main import get_command
 
+import penstock
 from penstock.cli import make_app, run
 from penstock.cli.plan import as_text, options, plan_in_python, typed_options
 from penstock.errors import PenstockError, UsageError, argument
@@ -23,9 +25,13 @@ from penstock.store import Store
 from penstock.study import PlanStudy, plans, study_plans
 from penstock.study import trial as trial_process
 from penstock.study.text import UNSURE
-from tests.train.stores import make_store, make_typed_store
+from penstock.train import Observer, TrainConfig
+from penstock.train.ranks import Ranks
+from penstock.train.run import _Run
+from tests.train.stores import make_data, make_store, make_typed_data, make_typed_store
 
 GIB = 1 << 30
+WRITES = ("author", "writes", "paper")
 QUICK = dict(num_neighbors=(3, 2), batch_size=32, seconds=0.05)
 
 
@@ -87,6 +93,18 @@ def test_nothing_works():
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     return make_store(tmp_path_factory.mktemp("plans") / "store")
+
+
+@pytest.fixture(scope="module")
+def held_out(tmp_path_factory):
+    """Stores that edges were held out of: a plain one with labels of edges, and a typed one, whose edges have their reverses."""
+    folder, plain, typed = tmp_path_factory.mktemp("held"), make_data(), make_typed_data()
+    plain.stars, plain.w = torch.arange(plain.num_edges) % 5, torch.rand(plain.num_edges, generator=torch.Generator().manual_seed(1))
+    typed["paper", "rev_writes", "author"].edge_index = typed[WRITES].edge_index.flip(0)
+    for name, data, edge_type in (("plain", plain, None), ("typed", typed, WRITES)):
+        penstock.ingest(data, folder / f"whole-{name}")
+        penstock.hold_out(folder / f"whole-{name}", folder / name, edge_type=edge_type)
+    return {name: penstock.open(folder / name) for name in ("plain", "typed", "whole-typed")}
 
 
 @pytest.fixture(scope="module")
@@ -254,14 +272,17 @@ def test_the_loader_is_that_of_the_training(store, monkeypatch):
     settings = PlanStudy(
         num_neighbors=(4, 3), batch_size=7, order="community", weight="w", split="s", device="cuda", seed=5, shared_draws=2, layer_wise=True
     )
+    monkeypatch.setattr(Store, "split", lambda store, *of: of)
+    monkeypatch.setattr(plans, "order_by_name", lambda *arguments, **options: (arguments, options))
     plans.make_loader(store, settings, Plan(), num_workers=3)
-    assert given.pop("arguments") == (store, [4, 3], "train")
+    nodes = ("node", ("train", "s", "node"))
+    assert [each.store for each in given.pop("arguments")] == [store]
     assert given == dict(
+        num_neighbors=[4, 3],
+        input_nodes=nodes,
         batch_size=7,
-        shuffle=False,
-        order="community",
+        order=(("community", store, nodes), dict(seed=5, batch_size=7)),
         weight_attr="w",
-        split="s",
         seed=5,
         num_workers=3,
         plan=Plan(),
@@ -269,6 +290,30 @@ def test_the_loader_is_that_of_the_training(store, monkeypatch):
         shared_draws=2,
         layer_wise=True,
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("plain", dict(target="node")),
+        ("plain", dict(target="node", order="community")),
+        ("plain", dict(num_negatives=3)),
+        ("plain", dict(order="proximity", weight="w")),
+        ("plain", dict(edge_label="stars", shared_draws=2)),
+        ("typed", dict(target="author,writes,paper")),
+        ("typed", dict(target="paper", layer_wise=True)),
+    ],
+    ids=str,
+)
+def test_batches_are_those_of_the_training(name, settings, held_out, tmp_path):
+    store, sizes = held_out[name], {each: QUICK[each] for each in ("num_neighbors", "batch_size")}
+    config = TrainConfig(store=str(store.path), num_workers=0, seed=4, **sizes, **settings)
+    expected = _Run(config, store, tmp_path / "run", Observer(), Ranks())._make_loader()
+    study = PlanStudy(seed=4, seed_type=settings.get("target"), **sizes, **{each: settings[each] for each in settings.keys() - {"target"}})
+    found = plans.make_loader(store, study, Plan(), num_workers=0)
+    assert len(found) == len(expected)
+    for batch in (0, len(found) - 1):
+        assert penstock.digest(found(epoch=1, batch=batch)) == penstock.digest(expected(epoch=1, batch=batch))
 
 
 def test_each_trial_has_an_epoch_of_its_own(store):
@@ -291,13 +336,16 @@ def test_what_is_printed_can_be_typed():
         seed_type="a, b",
         shared_draws=4,
         layer_wise=True,
+        edge_label="my label",
+        num_negatives=3,
     )
     changes = {"recipe": "ginex", "host_memory": "2GiB", "spool": "8GiB", "spool_folder": "/mnt/a, b"}
     typed = typed_options(options(settings.as_dict(), {"changes": changes, "num_workers": 3}))
     command = get_command(make_app()).commands["train"]
     parsed = command.make_context("train", ["store", *shlex.split(typed)]).params
     expected = {**changes, "num_neighbors": "4", "batch_size": 7, "order": "community", "weight": "my weight", "split": "it's",
-                "device": "cuda", "seed": 5, "shared_draws": 4, "layer_wise": True, "target": "a, b", "num_workers": 3}  # fmt: skip
+                "device": "cuda", "seed": 5, "shared_draws": 4, "layer_wise": True, "target": "a, b", "edge_label": "my label",
+                "num_negatives": 3, "num_workers": 3}  # fmt: skip
     assert {name: parsed[name] for name in expected} == expected
 
 
@@ -339,8 +387,14 @@ def test_settings_that_cannot_be():
 def test_reading_a_store_once_touches_what_training_reads(store, monkeypatch):
     seen = []
     progress = type("Seen", (), {"begin": lambda *_: None, "end": lambda *_: None, "advance": lambda _, n: seen.append(n)})()
-    plans._read_once(Store(store.path), None, progress)
+    plans._read_once(Store(store.path), PlanStudy(), progress)
     assert len(seen) == 3, "features, pointers and neighbours of one type each"
+
+
+def test_labels_of_edges_are_read_too(held_out):
+    store = held_out["plain"]
+    of_links, of_labels = (plans.bytes_read(store, PlanStudy(edge_label=label)) for label in (None, "stars"))
+    assert of_labels - of_links == store.edge_field("stars").nbytes
 
 
 def test_a_training_by_the_plan_that_is_fastest(result, store, tmp_path, monkeypatch, capfd):
@@ -405,7 +459,65 @@ def test_a_training_tells_the_study_all_it_has_to_know(store, tmp_path, monkeypa
     monkeypatch.setattr("penstock.study.study_plans", study)
     monkeypatch.setattr("penstock.train.run.refuse_new", lambda config, out: "paper")
     given = ["--weight", "w", "--shared-draws", "2", "--layer-wise", "--split", "second", "--device", "cuda:1", "--num-workers", "3"]
+    given += ["--edge-label", "stars", "--num-negatives", "4"]
     assert run(["train", str(store.path), "--recipe", "auto", "--out", str(tmp_path / "run"), *given]) == 2
+    edges = dict(edge_label="stars", num_negatives=4)
     assert told == [
-        PlanStudy(weight="w", shared_draws=2, layer_wise=True, split="second", seed_type="paper", device="cuda:1", num_workers=3)
+        PlanStudy(weight="w", shared_draws=2, layer_wise=True, split="second", seed_type="paper", device="cuda:1", num_workers=3, **edges)
     ]
+
+
+def in_this_process(store, settings, changes, num_workers, *, epoch, **_):
+    """A trial, without a process of its own, which takes seconds to start."""
+    loader = plans.make_loader(store, settings, plans.plan_of(changes), num_workers, epoch)
+    return {"ready_s": 0.0, **trial_process.measure(loader, 1e-3, None)}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "seeds"),
+    [
+        ("plain", (), "links (node,to,node)"),
+        ("plain", ("--edge-label", "stars"), "edges (node,to,node)"),
+        ("typed", ("--num-negatives", "2"), "links (author,writes,paper)"),
+    ],
+    ids=["links", "labels", "typed"],
+)
+def test_edges_are_learnt_by_the_plan_that_is_fastest(name, options, seeds, held_out, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(plans, "_try", in_this_process)
+    sizes = ("--num-neighbors", "3,2", "--batch-size", "128", "--hidden", "8", "--epochs", "1", "--num-workers", "1")
+    command = ["train", str(held_out[name].path), *sizes, *options, "--recipe", "auto", "--out", str(tmp_path / "run")]
+    assert run(command) == 0
+    (out, said), unit = capfd.readouterr(), f" {seeds.split()[0]}/s"
+    assert f"batches of 128 {seeds}, " in said
+    assert said.count(unit) > 4, "of the trials, and of the epoch"
+    assert f"{unit}, peak memory" in out
+    assert " seeds/s" not in said + out
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert saved["recipe"] in plans.ON_CPU
+    assert f"Use --recipe {saved['recipe']}, 1 thread: " in said
+
+
+@pytest.mark.parametrize("plan", [Plan(host_memory="2GiB"), *(RECIPES[name] for name in ("ginex", "bgl", "gnnlab"))], ids=str)
+def test_plans_that_look_at_batches_first_are_tried_with_edges(plan, held_out):
+    """What is hot, what a batch takes and which are near is found out by seeds that are edges, too."""
+    loader = plans.make_loader(held_out["typed"], PlanStudy(**QUICK), plan, num_workers=1)
+    assert trial_process.measure(loader, 1e-3, None)["seeds_per_s"] > 0
+
+
+def test_edges_of_a_type_are_tried_before_any_are_held_out(held_out, capfd):
+    """And after: by default they are those."""
+    quick = ("--num-neighbors", "3,2", "--batch-size", "64", "--seconds", "0.05", "--recipes", "mmap", "--num-workers", "1")
+    assert run(["plan", str(held_out["whole-typed"].path), "--seed-type", "author, writes,paper", *quick]) == 0
+    *table, hint, loader = capfd.readouterr().out.splitlines()
+    assert "batches of 64 links (author,writes,paper), " in table[0]
+    assert " links/s " in table[2]
+    assert hint.endswith(f"penstock hold-out {held_out['whole-typed'].path} DEST --edge-type author,writes,paper")
+    assert loader == "LinkNeighborLoader(..., plan='mmap', num_workers=1)"
+    assert plans.choose_type(held_out["typed"], PlanStudy()) == WRITES
+    assert plans.choose_type(held_out["typed"], PlanStudy(seed_type="paper")) == "paper"
+
+
+def test_what_learns_held_out_edges_is_printed(result):
+    of_edges = {**result, "seeds": "links", "seed_type": "a,b,c", "is_learnt": True}
+    assert "penstock train" in as_text(of_edges).splitlines()[-2]
+    assert "penstock hold-out" in as_text({**of_edges, "is_learnt": False}).splitlines()[-2]

@@ -13,13 +13,14 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 from penstock.feed.fields import PYG_EDGE_NAMES, Field, TensorRows
-from penstock.feed.inputs.base import Input
+from penstock.feed.inputs.base import Input, no_such_label
 from penstock.feed.inputs.held_out import links_held_out
 from penstock.feed.links import ChosenLinks, EdgeEnds, Ends
 from penstock.records import EdgeType, Graph, NodeType
 from penstock.sample.times import PYG_NAMES, Timestamps, choose_times, store_times, times_are_bfloat16
 from penstock.sample.weights import Weights, choose_weights, decoded, store_weights
 from penstock.store import Store
+from penstock.store.format import BFLOAT16
 
 Arrays = Mapping[Any, Mapping[str, np.ndarray]]
 
@@ -113,6 +114,43 @@ class ArrayInput(Input):
         for node_type in self.graph.num_nodes:
             batch[node_type].num_nodes = 0
         return batch
+
+
+class StoreFeatures(ArrayInput):
+    """The features of a store (`x`), and nothing else of its nodes and edges: what the standard models read.
+
+    Args:
+        store: open.
+    """
+
+    def __init__(self, store: Store) -> None:
+        specs = {t: store.node_fields(t)["x"] for t in store.node_types if "x" in store.node_fields(t)}
+        super().__init__(
+            store.graph().without_edge_numbers(),
+            {t: {"x": store.node_field("x", t)} for t in specs},
+            is_bfloat16=lambda t, name: specs[t].dtype == BFLOAT16,
+            is_mapped=True,
+            packed_in=store,
+        )
+        self.store = store
+
+    def weights(self, name: str) -> dict[EdgeType, Weights]:
+        """The weights of edges of that name, by edge type."""
+        return store_weights(self.store, name)
+
+    def edge_field(self, edge_type: EdgeType, name: str) -> Callable[[np.ndarray], torch.Tensor]:
+        """Labels of edges, as the store has them; without a sign, of more than 8 bits, as int64."""
+        specs = self.store.edge_fields(edge_type)
+        if name not in specs:
+            raise no_such_label(edge_type, name, specs)
+        dtype = torch.bfloat16 if specs[name].dtype == BFLOAT16 else None
+        rows = TensorRows(self.store.edge_field(name, edge_type), f"{edge_type} {name}", dtype)
+
+        def read(numbers: np.ndarray) -> torch.Tensor:
+            labels = rows.gather(numbers, np.empty)
+            return labels.long() if labels.dtype in (torch.uint16, torch.uint32, torch.uint64) else labels
+
+        return read
 
 
 class StoreInput(ArrayInput):

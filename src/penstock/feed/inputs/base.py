@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch_geometric.data import Data, HeteroData
 
-from penstock.errors import InputError, MissingFieldError, NotSupportedError, UsageError
+from penstock.errors import InputError, MissingFieldError, NotSupportedError, UsageError, argument
 from penstock.feed.fields import Field
 from penstock.feed.links import ChosenLinks, Ends, GivenEnds
 from penstock.gather import TieredTable
@@ -237,7 +237,7 @@ def no_parts_of_links(part: str) -> UsageError:
 def no_such_label(edge_type: EdgeType, name: str, known: Iterable[str]) -> MissingFieldError:
     """What to raise where edges have no field of that name."""
     fields = ", ".join(map(repr, known)) or "none"
-    return MissingFieldError(f"edge_label={name!r}: edges {'/'.join(edge_type)} have no such field; they have {fields}")
+    return MissingFieldError(f"{argument('edge_label', name)}: edges {'/'.join(edge_type)} have no such field; they have {fields}")
 
 
 def _is_name(value: Any) -> bool:

@@ -6,9 +6,10 @@ from torch_geometric.data import Data, HeteroData
 from penstock.cli import run
 from penstock.cli.train import with_fastest
 from penstock.errors import UsageError
-from penstock.store import ingest
+from penstock.store import hold_out, ingest
 from penstock.study import layout as study_layout
 from tests.refusals import TRAIN, call, refused, said
+from tests.train.stores import make_typed_store
 
 
 def test_layouts_that_cannot_be(tmp_path, store, capfd, monkeypatch):
@@ -47,6 +48,22 @@ def test_plans_to_try(tmp_path, store, capfd):
     assert "holds a run already" in said(capfd, "train", store, "--out", tmp_path / "run", "--recipe", "auto")
     small = ("--recipes", "ginex", "--num-workers", "1", "--host-memory", "1MiB")
     assert "--host-memory of 1.0 MiB does not hold one batch" in said(capfd, "plan", store, *small)
+
+
+def test_plans_to_try_with_edges(tmp_path, store, capfd):
+    make_typed_store(tmp_path / "typed")
+    hold_out(store, tmp_path / "links")
+    hold_out(tmp_path / "typed", tmp_path / "half", edge_type=("author", "writes", "paper"), reverse="none")
+    hold_out(tmp_path / "half", tmp_path / "both", edge_type=("paper", "by", "author"), reverse="none")
+    unknown = said(capfd, "plan", tmp_path / "typed", "--seed-type", "author,reads,paper")
+    assert "which are paper, author, venue, nor an edge type, which are author,writes,paper or paper,by,author or venue,prints" in unknown
+    assert "--seed-type person is not a node type" in said(capfd, "plan", tmp_path / "typed", "--seed-type", "person")
+    assert "choose one by --seed-type" in said(capfd, "plan", tmp_path / "both")
+    assert "which have one split" in said(capfd, "plan", tmp_path / "links", "--split", "0")
+    assert "--edge-label what: edges node/to/node have no such field" in said(capfd, "plan", tmp_path / "links", "--edge-label", "what")
+    assert "--seed-type node is a node type" in said(capfd, "plan", store, "--seed-type", "node", "--edge-label", "what")
+    assert "make such a store of" in said(capfd, "plan", store, "--edge-label", "what")
+    assert "--num-negatives must be at least 1" in said(capfd, "plan", tmp_path / "links", "--num-negatives", "0")
 
 
 def test_studies(tmp_path, capfd):

@@ -50,7 +50,6 @@ def test_links_that_are_not_learnt(store, tmp_path, capfd):
     assert "is of links" in train_said(store, "--metric", "mrr")
     assert "with --pairs what is said of pairs" in train_said(tmp_path / "links", "--predictions", tmp_path / "classes.npy")
     assert "which have one split: leave it out" in train_said(tmp_path / "links", "--split", "0")
-    assert "name a recipe" in train_said(tmp_path / "links", "--recipe", "auto")
     assert "--num-negatives must be at least 1" in train_said(tmp_path / "links", "--num-negatives", "0")
     assert not (tmp_path / "run").exists()
 
