@@ -313,6 +313,9 @@ def test_an_official_split_from_a_table(with_ids, tmp_path):
     run(store, classes, "kind", epochs=1)
     infer_pairs(classes, str(file), classes / "pairs.csv")
     written = pacsv.read_csv(classes / "pairs.csv").to_pydict()
+    (tmp_path / "asked.csv").write_text(f"src,dst,kind\n{rows['src'][0]},{rows['dst'][0]},?\n")  # what is not known yet
+    infer_pairs(classes, tmp_path / "asked.csv", classes / "asked.csv")
+    assert pacsv.read_csv(classes / "asked.csv").to_pydict() == {name: values[:1] for name, values in written.items()}
     assert written["class"] == np.load(infer_pairs(classes, "test")["out"]).argmax(axis=1).tolist()
     train(TrainConfig(store=str(store.path), **QUICK | {"epochs": 1}), links)
     infer_pairs(links, file, links / "pairs.csv")
