@@ -220,6 +220,20 @@ def test_what_only_later_edges_have(tmp_path):
     assert isinstance(read_training_data(later, config_of(later, "late_half")).task, Numbers)
 
 
+@pytest.mark.parametrize("field", ["y", "kind"])
+def test_a_class_that_given_links_alone_have(field, tmp_path):
+    """Of `y` a store knows how many classes the ingested edges had."""
+    table = pa.table({"src": np.arange(300) % 20, "dst": np.arange(300) % 17, field: np.arange(300) % 3})
+    pq.write_table(table, tmp_path / "edges.parquet")
+    edges = {"files": "edges.parquet", "fields": {field: field}}
+    (tmp_path / "graph.json").write_text(json.dumps({"nodes": {"node": {}}, "edges": {"node__to__node": edges}}))
+    penstock.ingest(tmp_path / "graph.json", tmp_path / "whole")
+    pq.write_table(table.slice(0, 4).set_column(2, field, pa.array([0, 1, 2, 3])), tmp_path / "test.parquet")
+    penstock.hold_out(tmp_path / "whole", tmp_path / "store", val=0.1, test=tmp_path / "test.parquet")
+    of = penstock.open(tmp_path / "store")
+    assert read_training_data(of, config_of(of, field)).task == Classes(4, "accuracy")
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
