@@ -240,7 +240,7 @@ def links_in_parts(folder, rank):
 def edge_labels(folder, rank):
     """Scored over all neighbours in two ways; over the store and over its parts."""
     how = dict(dropout=0.0, num_neighbors=(-1, -1), batch_size=256, order="random")
-    runs = {name: dict(store="labelled-links", edge_label="w", evaluation=name) for name in ("sampled", "full")}
+    runs = {name: dict(store="labelled-links", edge_label="weight", evaluation=name) for name in ("sampled", "full")}
     for field in ("kind", "tags", "late"):
         runs[field] = dict(store="labelled-links", edge_label=field, epochs=1)
     for name, options in list(runs.items()):

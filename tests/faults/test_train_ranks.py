@@ -290,7 +290,7 @@ def test_edge_labels(said, folder):
     assert first["full"]["digest"] == first["sampled"]["digest"]
     assert first["full"]["test"] == pytest.approx(first["sampled"]["test"], rel=1e-3)
     found = np.load(infer_pairs(folder / "labels-full", "test")["out"])[:, 0]
-    error = np.sqrt(np.mean(np.square(found - store.link_field("w", "test"))))
+    error = np.sqrt(np.mean(np.square(found - store.link_field("weight", "test"))))
     assert error == pytest.approx(first["full"]["test"], rel=1e-3)
     of_other = "failed (InputError): see what it says"
     for name, message in (("some", "has no label: leave such edges out"), ("halves", "must be classes, whole numbers from 0")):

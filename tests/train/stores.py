@@ -49,7 +49,7 @@ def make_weighted_store(path):
 def make_labelled_store(path):
     """The same with labels of edges, of which `some` has none of one edge, and `late` is no class but for one."""
     data, random = make_data(), torch.Generator().manual_seed(1)
-    data.w = 1e3 * torch.rand(data.num_edges, generator=random, dtype=torch.float64) ** 8
+    data.edge_weight = 1e3 * torch.rand(data.num_edges, generator=random) ** 8
     data.kind = torch.randint(0, 3, (data.num_edges,), generator=random).bfloat16()
     data.tags = torch.randint(0, 2, (data.num_edges, 3), generator=random, dtype=torch.uint8)
     data.some, data.late = data.kind.long(), data.kind.float()

@@ -220,6 +220,20 @@ def test_what_only_later_edges_have(tmp_path):
     assert isinstance(read_training_data(later, config_of(later, "late_half")).task, Numbers)
 
 
+@pytest.mark.parametrize("field", ["y", "kind"])
+def test_a_class_that_given_links_alone_have(field, tmp_path):
+    """Of `y` a store knows how many classes the ingested edges had."""
+    table = pa.table({"src": np.arange(300) % 20, "dst": np.arange(300) % 17, field: np.arange(300) % 3})
+    pq.write_table(table, tmp_path / "edges.parquet")
+    edges = {"files": "edges.parquet", "fields": {field: field}}
+    (tmp_path / "graph.json").write_text(json.dumps({"nodes": {"node": {}}, "edges": {"node__to__node": edges}}))
+    penstock.ingest(tmp_path / "graph.json", tmp_path / "whole")
+    pq.write_table(table.slice(0, 4).set_column(2, field, pa.array([0, 1, 2, 3])), tmp_path / "test.parquet")
+    penstock.hold_out(tmp_path / "whole", tmp_path / "store", val=0.1, test=tmp_path / "test.parquet")
+    of = penstock.open(tmp_path / "store")
+    assert read_training_data(of, config_of(of, field)).task == Classes(4, "accuracy")
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
@@ -313,6 +327,9 @@ def test_an_official_split_from_a_table(with_ids, tmp_path):
     run(store, classes, "kind", epochs=1)
     infer_pairs(classes, str(file), classes / "pairs.csv")
     written = pacsv.read_csv(classes / "pairs.csv").to_pydict()
+    (tmp_path / "asked.csv").write_text(f"src,dst,kind\n{rows['src'][0]},{rows['dst'][0]},?\n")  # what is not known yet
+    infer_pairs(classes, tmp_path / "asked.csv", classes / "asked.csv")
+    assert pacsv.read_csv(classes / "asked.csv").to_pydict() == {name: values[:1] for name, values in written.items()}
     assert written["class"] == np.load(infer_pairs(classes, "test")["out"]).argmax(axis=1).tolist()
     train(TrainConfig(store=str(store.path), **QUICK | {"epochs": 1}), links)
     infer_pairs(links, file, links / "pairs.csv")

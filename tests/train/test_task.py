@@ -172,8 +172,10 @@ def test_exact_sums_of_many():
 
 @pytest.mark.parametrize("value", [0.1, 1e9 + 0.3, -1e-20])
 def test_equal_numbers_stay_equal_however_many(value):
-    """Their mean is rounded, and what is left is no spread."""
+    """Their sum is exact, so that their mean is the number; however close others are, they have a spread."""
     with pytest.raises(InputError, match="all 300000 train nodes have the same"):
         define_task(np.full(300_000, value), np.arange(300_000), "rmse", "y")
     close = value + abs(value) * 1e-9 * np.arange(300_000)
     assert define_task(close, np.arange(300_000), "rmse", "y").spread[0] == pytest.approx(close.std())
+    next_to_it = np.array([value, np.nextafter(value, np.inf)] * 4)
+    assert define_task(next_to_it, np.arange(8), "rmse", "y").spread[0] > 0

@@ -217,9 +217,9 @@ def _make_key_field(request: Request, columns: tuple[str, ...], types: Mapping[s
     if request.kind == "text" or request.as_string or is_text(arrow_type):
         return Field(request.name, columns, True, np.dtype(object), ())
     if not pa.types.is_integer(arrow_type) and not pa.types.is_null(arrow_type):
+        hint = f". To take them as strings say {argument('ids', 'string')}" if request.dtype is None else ""
         raise InputError(
-            f"{file}: column {columns[0]!r}, wanted for {request.name!r}, holds {arrow_type}; ids are 64-bit integers or strings. "
-            f"To take them as strings say {argument('ids', 'string')}"
+            f"{file}: column {columns[0]!r}, wanted for {request.name!r}, holds {arrow_type}; ids are 64-bit integers or strings{hint}"
         )
     return Field(request.name, columns, False, np.dtype(np.int64), ())
 

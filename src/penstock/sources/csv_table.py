@@ -259,6 +259,8 @@ def _with_default_dtype(request: Request) -> Request:
 def _asked_type(request: Request) -> pa.DataType | None:
     if request.kind == "text" or request.as_string:
         return pa.string()
+    if request.dtype == np.float16:  # which Arrow does not read
+        return pa.float32()
     return None if request.dtype is None else pa.from_numpy_dtype(request.dtype)
 
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from penstock.errors import InputError, first_line
 from penstock.sources.columns import ColumnsTable, Field, Request, as_strings, make_chunk, make_field, resolve
-from penstock.sources.source import TEXT_BYTES, Chunk
+from penstock.sources.source import ID, TEXT_BYTES, Chunk
 
 _BUFFER_BYTES = 1 << 14, 1 << 20
 """Smallest and largest read buffer of a column."""
@@ -39,7 +39,7 @@ class ParquetTable(ColumnsTable):
         for request in requests:
             if request.is_optional and request.columns not in schema.names:
                 continue
-            if request.is_default and len(schema.names) == 1:
+            if request.is_default and request.name == ID and len(schema.names) == 1:
                 request = replace(request, columns="0")
             columns = resolve(request, schema.names, self.name)
             types = {column: schema.field(column).type for column in columns}

@@ -46,6 +46,12 @@ def unit_of(arrow_type: pa.DataType) -> TimeUnit | None:
     return TimeUnit(_OF_ARROW[arrow_type.unit], "") if pa.types.is_duration(arrow_type) else None
 
 
+def unit_named(text: str) -> TimeUnit:
+    """Return the unit that `str` of it names."""
+    step, _, origin = text.partition(" since ")
+    return TimeUnit(step, origin)
+
+
 def finest(units: Sequence[TimeUnit | None]) -> TimeUnit | None:
     """Return the finest of the units; None if some are no times, or have different origins."""
     known = [unit for unit in units if unit is not None]

@@ -77,7 +77,7 @@ def hold_out(
     chosen = _edge_type(store, edge_type)
     wanted: dict[str, Any] = {"val": val, "test": test}
     given = {
-        part: given_links(store, chosen, part, links, "a share, or ")
+        part: given_links(store, chosen, part, links, "a share, or ", store.edge_fields(chosen))
         for part, links in wanted.items()
         if not isinstance(links, float | int)
     }

@@ -171,7 +171,7 @@ def labels_of_edges(
     if metric == "auto" and any(each.are_fractional() for each in (train, *others.values())):
         metric = "rmse"
     labels = {part: each.scored_by(metric) for part, each in {"train": train, **others}.items()}
-    task = define_task(labels["train"], None, metric, of, spec.properties.get("num_classes"))
+    task = define_task(labels["train"], None, metric, of)  # links that were given may have classes that the ingested edges had not
     if isinstance(task, Classes) and task.num_outputs > num_edges:
         whole = argument("metric", "rmse")
         raise InputError(f"{of} makes {task.num_outputs} classes for {num_edges} edges: choose a field of classes, or {whole}")

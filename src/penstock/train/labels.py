@@ -114,7 +114,6 @@ def _numbers(labels: Any, train_ids: np.ndarray | None, metric: str, name: str) 
     mean = mean_of(lambda rows: rows)
     with np.errstate(over="ignore"):  # said by `sums_of`
         spread = np.sqrt(mean_of(lambda rows: np.square(rows - mean)))
-    spread[spread < 1e-13 * np.abs(mean)] = 0  # what rounding of the mean makes of equal numbers
     if not spread.any():
         raise InputError(f"{name}: all {count} train {_what(train_ids)} have the same, there is nothing to learn")
     return Numbers(mean.size, metric, tuple(mean.tolist()), tuple(np.where(spread > 0, spread, 1.0).tolist()))

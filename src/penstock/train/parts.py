@@ -16,6 +16,7 @@ import torch
 
 from penstock.errors import MissingFieldError, UsageError
 from penstock.exchange import PartitionedGraph, join
+from penstock.feed.fields import PYG_EDGE_NAMES
 from penstock.feed.inputs.parts import PartsInput
 from penstock.gather import TieredTable
 from penstock.partition import is_partition
@@ -195,7 +196,7 @@ class _Features(PartsInput):
     def edge_field(self, edge_type: EdgeType, name: str) -> Callable[[np.ndarray], torch.Tensor]:
         """The labels that are learnt, as the loss takes them."""
         assert isinstance(self._edges, LabelledEdges)
-        read, _ = self.edge_rows(edge_type, name)
+        read, _ = self.edge_rows(edge_type, PYG_EDGE_NAMES.get(name, name))
         return self._edges.of_batch(read)
 
     def tables(self) -> dict[NodeType | EdgeType, TieredTable]:

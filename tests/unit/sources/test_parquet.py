@@ -3,6 +3,7 @@
 import datetime
 import decimal
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -142,6 +143,15 @@ def test_not_a_parquet_file(tmp_path):
     (tmp_path / "e.parquet").write_bytes(b"src,dst\n0,1\n")
     with pytest.raises(InputError, match="not a Parquet file that can be read"):
         ParquetTable(tmp_path / "e.parquet", ENDS)
+
+
+def test_one_column_of_any_name(tmp_path):
+    """Is a list of ids, and not both ends of edges."""
+    pq.write_table(pa.table({"names": [3, 5]}), tmp_path / "n.parquet")
+    ids = Request(name="id", columns="id", kind="id", is_default=True)
+    assert read_all(ParquetTable(tmp_path / "n.parquet", [ids]))["id"].tolist() == [3, 5]
+    with pytest.raises(MissingFieldError, match="no column 'src' for 'src'"):
+        ParquetTable(tmp_path / "n.parquet", [replace(each, is_default=True) for each in ENDS])
 
 
 def test_damaged_lists(tmp_path):

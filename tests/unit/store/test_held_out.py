@@ -1,8 +1,12 @@
 """Edges held out of a graph: what stays and what is held out are the graph, and nothing in the graph tells of what is held out."""
 
+import json
 import tracemalloc
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
 import pytest
 import torch
 from tests.stores import build, homogeneous
@@ -231,6 +235,45 @@ def test_links_that_are_given(kind, tmp_path):
     assert check(store.path, deep=True).is_ok
     penstock.hold_out(whole, tmp_path / "both", edge_type=edge_type, val=given[:, :9], test=given[:, 9:])
     assert penstock.open(tmp_path / "both").links("val").shape == (2, 9)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_tables_keep_fields_of_every_kind(ending, tmp_path):
+    """As they were ingested: times of a unit, which both kinds of file write in another one; floats of two bytes; lists, of Parquet."""
+    days = np.arange(60) % 9
+    table = pa.table(
+        {
+            "src": [f"{i % 9:03d}" for i in range(60)],
+            "dst": 1000 + np.arange(60) % 7,
+            "when": pa.array(days * 86_400_000).cast(pa.timestamp("ms")),
+            "half": pa.array(days.astype(np.float16)),
+            "flag": days % 2 == 0,
+            "both": pa.array(np.stack([days, -days], axis=1).tolist(), pa.list_(pa.float32())),
+        }
+    )
+    pq.write_table(table, tmp_path / "rates.parquet")
+    graph = {
+        "nodes": {"user": {}, "film": {"ids": "int"}},
+        "edges": {"user__rates__film": {"files": "rates.parquet", "fields": {name: name for name in ("when", "half", "flag", "both")}}},
+    }
+    (tmp_path / "graph.json").write_text(json.dumps(graph))
+    whole = penstock.ingest(tmp_path / "graph.json", tmp_path / "whole")
+    some = table.slice(3, 4)
+    days, file = some["when"].cast(pa.date32()), tmp_path / f"test.{ending}"
+    if ending == "csv":
+        some = some.drop_columns(["both", "half"]).append_column("half", some["half"].cast(pa.float32()))
+        pacsv.write_csv(some.set_column(2, "when", days), file)
+    else:
+        pq.write_table(some.set_column(2, "when", days), file)
+    penstock.hold_out(whole, tmp_path / "store", val=0, test=file)
+    store, edge_type = penstock.open(tmp_path / "store"), whole.edge_types[0]
+    known, fields = store.link_fields("test"), whole.edge_fields()
+    assert [name for name in fields if name in known] == [name for name in fields if name in some.column_names]
+    for name in known.keys() - {"src", "dst"}:
+        assert (known[name].dtype, known[name].properties) == (fields[name].dtype, fields[name].properties)
+        wanted = whole.edge_field(name, edge_type)[np.argsort(whole.csc(edge_type).edge_ids)][3:7]
+        assert np.array_equal(store.link_field(name, "test"), wanted), name
+    assert check(store.path, deep=True).is_ok
 
 
 def test_links_of_two_types(tmp_path):

@@ -89,15 +89,28 @@ def test_tables_of_links(tmp_path, capfd):
 
     assert "links.csv needs columns src and dst, the ids of both ends, named in a line above" in refuses("u1,1000\nu2,1001\n")
     assert "links.csv needs columns src and dst" in refuses("user,film\nu1,1000\n")
+    assert "links.csv needs columns src and dst" in refuses("1,1000,5\n"), "the third would be lost"
     assert "links.csv has no pairs" in refuses("src,dst\n")
-    assert "line 3: 'src' is ann, which no node of type 'user' has as its id" in refuses("src,dst\nu1,1000\nann,1001\n")
-    assert "line 2: 'dst' is 9, which no node of type 'film' has as its id" in refuses("src,dst\nu1,9\n")
+    assert "line 3: 'src' is 'ann', which no node of type 'user' has as its id" in refuses("src,dst\nu1,1000\nann,1001\n")
+    assert "line 2: 'src' is ' u1', which" in refuses("src,dst\n u1,1000\n")
+    assert "line 2: 'dst' is '9', which no node of type 'film' has as its id" in refuses("src,dst\nu1,9\n")
     assert "line 2: column 'dst' holds 'x', which is not of type int64" in refuses("src,dst\nu1,x\n")
     assert "line 3: column 'stars' is empty" in refuses("src,dst,stars\nu1,1000,3\nu1,1001,\n")
     assert "column 'time' is in plain numbers, and that of the store in days since" in refuses("src,dst,time\nu1,1000,3\n")
-    pq.write_table(pa.table({"src": ["u1"], "dst": ["1000"]}), tmp_path / "links.parquet")
-    text = said(capfd, "hold-out", tmp_path / "store", new, "--test", tmp_path / "links.parquet")
+    fine = refuses("src,dst,time\nu1,1000,2026-01-01 10:00:00\n")
+    assert "column 'time' is in seconds since 1970-01-01, and that of the store in days since" in fine
+
+    def refuses_columns(**columns):
+        pq.write_table(pa.table(columns), tmp_path / "links.parquet")
+        return said(capfd, "hold-out", tmp_path / "store", new, "--test", tmp_path / "links.parquet")
+
+    text = refuses_columns(src=["u1"], dst=["1000"])
     assert "links.parquet: column 'dst' holds text, and the ids of node type 'film' are whole numbers" in text
+    assert refuses_columns(src=["u1"], dst=[1e3]).endswith("holds double; ids are 64-bit integers or strings")
+    assert "links.parquet needs columns src and dst" in refuses_columns(src=["u1"]), "which is not both ends"
+    text = refuses_columns(src=["u1"], dst=[1000], stars=[[1, 2]])
+    assert "links.parquet: column 'stars' has 2 numbers in a row, and that of the store 1" in text
+    assert "is none" in said(capfd, "hold-out", tmp_path / "store", new, "--test", tmp_path)
     assert not new.exists()
 
 
