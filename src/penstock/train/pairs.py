@@ -69,6 +69,8 @@ def infer_pairs(
         raise UsageError(f"{run} learnt nothing of pairs: {argument('pairs')} are for runs that learnt links or labels of edges")
     ends = _ends(data.store, data.edges.edge_type, pairs)
     path, ending = result_file(folder / "pairs.npy" if out is None else out, "out", (".npy", ".csv", ".parquet"))
+    if isinstance(pairs, str | os.PathLike) and path.exists() and os.path.exists(pairs) and os.path.samefile(path, pairs):
+        raise UsageError(f"{argument('out')}: {path} has the pairs, and would be replaced: choose another file")
     model = model.to(tensor_device(device) if device != "cpu" else device)
     started, how = time.perf_counter(), {"batch_size": batch_size, "num_workers": num_workers, "device": next(model.parameters()).device}
     rows = _rows_of_ends(data, model, data.edges, ends, path.parent, progress, **how)

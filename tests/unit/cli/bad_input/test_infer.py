@@ -232,15 +232,18 @@ def test_pairs(tmp_path, capfd):
     assert "first is link 1 with 400" in refused(NodeIdError, infer_pairs, run, np.array([[0, 0], [1, 400]]), out)
     assert "ends in .npy" in refused(UsageError, infer_pairs, run, "test", tmp_path / "pairs.bin")
     (tmp_path / "pairs.bin").write_text("1,2")
+    (tmp_path / "pairs.csv").write_text("src,dst\n1,2\n")
     for options, what in (
         (["--pairs", "nowhere.npy"], ".csv or .parquet; nowhere.npy is not there"),
         (["--pairs", tmp_path / "pairs.bin"], "pairs.bin is none"),
+        (["--pairs", tmp_path / "pairs.csv", "--out", tmp_path / "pairs.csv"], "pairs.csv has the pairs, and would be replaced"),
         (["--pairs", "test", "--rows", "hidden"], "--pairs goes without --rows"),
         (["--pairs", "test", "--node-type", "node"], "--pairs goes without --node-type"),
         (["--pairs", "test", "--host-memory", "1GiB"], "--pairs goes without --host-memory"),
     ):
         assert what in said(capfd, "infer", run, "--out", out, *options)
     assert not out.exists()
+    assert (tmp_path / "pairs.csv").read_text() == "src,dst\n1,2\n"
 
 
 def test_edges_of_nobody():
