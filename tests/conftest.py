@@ -17,7 +17,7 @@ from tests.interpreting import hurry
 
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("dev", max_examples=30, **_COMMON)
-settings.register_profile("ci", max_examples=60, derandomize=True, print_blob=True, **_COMMON)
+settings.register_profile("ci", max_examples=40, derandomize=True, print_blob=True, **_COMMON)
 settings.register_profile("deep", max_examples=1000, **_COMMON)
 settings.load_profile(os.environ.get("PENSTOCK_HYPOTHESIS", "dev"))
 

@@ -5,6 +5,7 @@ DGL is not here: its formulas are written out over dense matrices, with the weig
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -117,7 +118,7 @@ def test_links_of_the_page(tmp_path, monkeypatch):
     pairs = np.concatenate([likes.T[100:104], np.stack([likes[0, 100:104].repeat(2), rng.integers(0, 20, 8)], axis=1)])
     for name, array in {"seeds": pairs, "labels": np.repeat([1.0, 0.0], [4, 8]), "indexes": np.r_[0:4, np.arange(4).repeat(2)]}.items():
         np.save(f"data/test-{name}.npy", array)
-    [example] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+    example, of_ogb = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
     around = {"torch": torch, "np": np, "penstock": penstock, "store": store}
     exec(example, around)
     batch, kind = around["batch"], around["likes"]
@@ -128,6 +129,10 @@ def test_links_of_the_page(tmp_path, monkeypatch):
     drawn = next(iter(around["loader"]))
     assert drawn[kind].edge_label.sum() == 100
     assert drawn[kind].edge_label.numel() == 200
+    splits = {part: {"edge": likes.T[first : first + 9]} for first, part in ((0, "train"), (100, "valid"), (150, "test"))}
+    exec(of_ogb, {"np": np, "LinkPropPredDataset": lambda name: SimpleNamespace(get_edge_split=lambda: splits)})
+    penstock.hold_out(store, "links", edge_type=kind, val="valid.npy", test="test.npy")
+    assert penstock.open("links").links("test").T.tolist() == splits["test"]["edge"].tolist()
 
 
 def test_files_of_the_page(tmp_path, monkeypatch):

@@ -148,7 +148,8 @@ def test_sample_by_weight(fanout, replace, device):
     for dtype, hub_degree, extra in ((np.int32, 300, "copies"), (np.int64, 1300, "kept")):
         csc = random_csc(random, 300, 60, 900, hub_degree=hub_degree, dtype=dtype)
         nodes = np.append(random.integers(0, 60, 25), 0)
-        for values in (random_weights(random, csc.num_edges), random.random(csc.num_edges)):
+        kinds = [random_weights(random, csc.num_edges), random.random(csc.num_edges)]
+        for values in kinds if fanout < 33 else random.permutation(kinds)[:1]:  # in the interpreter, long fanouts take their time
             sums = running_sums.running_sums(csc.indptr, values)
             with_copies, with_kept = extra == "copies", extra == "kept"
             check(random, csc, 300, nodes, fanout, replace, device, with_copies=with_copies, with_kept=with_kept, sums=sums)

@@ -23,10 +23,9 @@ def run_compiled(folder, *arguments, seconds):
 
 def test_kernels(tmp_path):
     """A few of each kind; others are run by `test_pretended.py`."""
-    some = [f"{kind}_of_warps_that_take_turns_by_chance[{seed}]" for kind in ("test_samples", "test_decisions") for seed in (0, 4)]
-    some += [f"test_samples_of_warps_that_take_turns_by_chance[{seed}]" for seed in (2, 7)]  # by weight, with replacement and without
-    some += [f"test_trees_of_warps_that_take_turns_by_chance[{seed}]" for seed in (0, 2, 4)]  # uniformly, the latest in time, in time
-    some += [f"test_shared_draws_of_warps_that_take_turns_by_chance[{seed}]" for seed in (0, 3)]
+    seeds = {"samples": (0, 2, 7), "decisions": (4,), "trees": (0, 2, 4), "shared_draws": (3,)}
+    # samples uniformly, by weight with replacement and without; trees uniformly, the latest in time, in time
+    some = [f"test_{kind}_of_warps_that_take_turns_by_chance[{seed}]" for kind, some in seeds.items() for seed in some]
     some += [
         "test_a_race_is_seen",
         "test_an_address_that_is_not_as_promised_is_seen",

@@ -44,9 +44,9 @@ def run(folder, store, *, resume=False, **options):
         ("typed", dict(model="rgcn", device_policy="fifo", device_cache="20%", features="disk")),
         ("bare", dict(model="gcn", recipe="ducati", cache="40%")),
         ("plain", dict(model="gin", evaluation="sampled", device_topology="pinned")),
-        ("links", dict(model="gcn", num_negatives=2, metric="auc")),
-        ("typed-links", dict(evaluation="sampled", recipe="gnnlab", eval_negatives=10)),
-        ("labelled", dict(edge_label="w", metric="rmse")),
+        ("links", dict(model="gcn", num_negatives=2, metric="auc", batches_per_epoch=3)),
+        ("typed-links", dict(evaluation="sampled", recipe="gnnlab", eval_negatives=5, batches_per_epoch=2)),
+        ("labelled", dict(edge_label="w", metric="rmse", batches_per_epoch=3)),
     ],
     ids=["sage", "gcn, rows kept", "rgcn, over a disk", "no features", "gin, sampled evaluation", "links", "links of two types", "edges"],
 )

@@ -196,18 +196,19 @@ def test_resume_is_exact(model, store, tmp_path):
 )
 def test_short_epochs(how, store, tmp_path):
     """Of other seeds every time, as of the first batches of whole ones; and exactly the same after a stop."""
-    short = run(tmp_path / "short", store, batches_per_epoch=2, epochs=6, **how)
-    assert [(record.num_seeds, record.num_batches) for record in short.history] == [(64, 2)] * 6
-    seeds = [loader_of(store, epoch, order=how.get("order", "random")) for epoch in range(6)]
-    assert len(np.unique(np.concatenate(seeds))) > 150
+    short = run(tmp_path / "short", store, batches_per_epoch=2, epochs=4, **how)
+    assert [(record.num_seeds, record.num_batches) for record in short.history] == [(64, 2)] * 4
+    seeds = [loader_of(store, epoch, order=how.get("order", "random")) for epoch in range(4)]
+    assert len(np.unique(np.concatenate(seeds))) > 120
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "stopped", store, batches_per_epoch=2, epochs=6, observer=Stop(5), checkpoint_every_s=0.0, **how)
-    again = run(tmp_path / "stopped", store, batches_per_epoch=2, epochs=6, resume=True, num_workers=2, **how)
+        run(tmp_path / "stopped", store, batches_per_epoch=2, epochs=4, observer=Stop(5), checkpoint_every_s=0.0, **how)
+    again = run(tmp_path / "stopped", store, batches_per_epoch=2, epochs=4, resume=True, num_workers=2, **how)
     assert again.weights_digest == short.weights_digest
     with pytest.raises(StateError, match="batches_per_epoch"):
         run(tmp_path / "stopped", store, batches_per_epoch=3, epochs=7, resume=True, **how)
-    long = run(tmp_path / "long", store, batches_per_epoch=100, epochs=2, **how)
-    assert long.weights_digest == run(tmp_path / "whole", store, epochs=2, **how).weights_digest
+    if not how:
+        long = run(tmp_path / "long", store, batches_per_epoch=100, epochs=2)
+        assert long.weights_digest == run(tmp_path / "whole", store, epochs=2).weights_digest
 
 
 def loader_of(store, epoch, order):
