@@ -227,7 +227,7 @@ def test_edges_are_left_out(is_typed, uncounted, device, monkeypatch):
     compare(ours, sampler, seed_type, np.arange(30), workspace)
     without = workspace.most_batch_bytes
     more = [(types, 90), (types, 300), (types[1:], 90), ([], 0), (types[:3:2], 90)]
-    for edge_types, most in ((types[:1], 90), *(more[i] for i in random.permutation(5)[:3])):
+    for edge_types, most in ((types[:1], 90), *(more[i] for i in random.permutation(5)[:2])):
         for batch in range(3):
             left_out, seeds = random_edges(random, graph, edge_types, most), random.integers(0, 60, 30)
             compare(ours, sampler, seed_type, seeds, workspace, batch=batch, left_out=left_out)
@@ -343,7 +343,8 @@ def test_damaged_lists_are_the_errors_of_the_cpu(topology, uncounted, device, mo
         broken.append(Graph(graph.num_nodes, {EDGE: CSC(indptr, csc.indices)}, True))
         weighted = weighted_graph(np.random.default_rng(), graph).adjacency[EDGE]
         broken.append(Graph(graph.num_nodes, {EDGE: replace(weighted, indptr=indptr)}, True))
-    for each in broken:
+    for number in np.random.default_rng().choice(len(broken), 4, replace=False):
+        each = broken[number]
         csc, times = each.adjacency[EDGE], {NODE: np.full(50, 9)}
         timed = replace(csc, times=np.zeros(csc.num_edges, np.int32), timed="now", by_time=np.arange(csc.num_edges, dtype=np.int32))
         hows = [(each, {}), (each, {"disjoint": True})]

@@ -240,7 +240,7 @@ def test_processes_that_do_each_others_work(path, expected):
     assert sum(map(len, found[0])) > 0, "the sampler never trained"
 
 
-@pytest.mark.parametrize("switching", [False, True])
+@pytest.mark.parametrize("switching", [pytest.param(False, marks=pytest.mark.deep), True])
 def test_loaders_beside_those_of_processes(path, expected, switching):
     """They give their own seeds, all of them, and take nothing from the training."""
     found = run_factored(

@@ -28,8 +28,8 @@ def run_pretended(folder, *arguments, seconds, device="cuda"):
 
 def test_loaders_whose_samples_a_device_draws(tmp_path):
     """What has to do with streams, with memory that is used again, and with recordings; all of them: `test_all`."""
-    some = ["test_same_batches[cuda-homogeneous]", "test_same_batches[cuda-typed, dynamic cache]", "test_ids_do_not_travel_over_the_host"]
-    some += ["test_same_batches[cuda-by weight]", "test_links[cuda-homogeneous, reverses left out]"]
+    some = ["test_same_batches[cuda-typed, dynamic cache]", "test_same_batches[cuda-by weight]", "test_ids_do_not_travel_over_the_host"]
+    some += ["test_links[cuda-homogeneous, reverses left out]"]
     some += ["test_a_pass_that_is_left_leaves_a_sample_under_way", "test_the_next_sample_is_asked_for_before_rows_are_read"]
     some += ["test_what_goes_wrong_with_the_next_sample_is_said_where_it_is_taken"]
     files = [f"tests/feed/test_device_drawing.py::{each}" for each in some]
