@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -73,6 +74,7 @@ def main(arguments: list[str] | None = None) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # unless nohup ignores it
             signal.signal(number, signal.default_int_handler)  # as Ctrl-C does, so that unfinished work is cleaned up
+    warnings.filterwarnings("ignore", message=".torch.jit", category=FutureWarning)  # torch 2.14 says it of PyG, as PyG is imported
     _open_streams()
     code = run(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):

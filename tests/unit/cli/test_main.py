@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from penstock import __version__
 from penstock.cli import main, run
 from penstock.cli.console import Bars, Lines
 from penstock.store import manifest
@@ -30,6 +31,11 @@ def test_threads_of_torch_sleep_while_they_wait_unless_told_otherwise(given, mon
         main(["--version"])
     assert os.environ["OMP_WAIT_POLICY"] == (given or "PASSIVE")
     assert capsys.readouterr().out.startswith("penstock ")
+
+
+def test_what_torch_says_of_pyg_is_not_said_to_users():
+    code = "from penstock.cli import main\ntry: main(['--version'])\nexcept SystemExit: import torch_geometric.nn"
+    assert command(f'{sys.executable} -c "{code}"', None)[1:] == (f"penstock {__version__}\n", "")
 
 
 CURSOR, TURNED = "\x1b[2J\x9b1A", "\u202e"
