@@ -324,7 +324,7 @@ threading._register_atexit(os.write, 1, b"over")  # the last one to register is 
 @pytest.mark.parametrize("more", ["", ", plan=penstock.Plan(policy='belady', cache='10%', window=20)"])
 def test_at_exit_what_has_not_begun_is_not_done(more):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", SCRIPT.format(more=more)]
+    command = [sys.executable, "-W", "ignore::FutureWarning", "-c", SCRIPT.format(more=more)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
     assert done.stderr == ""
     assert done.stdout.split("over")[1].count(".") < 30  # of the 150 asked for

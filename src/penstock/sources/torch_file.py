@@ -28,7 +28,7 @@ def open_pt(path: Path) -> ArrayFile:
             place = _place_of_elements(raw) if zipfile.is_zipfile(raw) else None
     except Exception as error:  # torch and zipfile raise nearly anything, and torch advises to run the code in it
         raise InputError(
-            f"{path}: damaged, or not a tensor that loads without running code in the file; write it again, or save it as .npy"
+            f"{path}: damaged, or not a dense tensor that loads without running code in the file; write it again, or save it as .npy"
         ) from error
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
         raise InputError(f"{path}: holds a {type(tensor).__name__}, expected a dense tensor; save each by itself")
