@@ -11,6 +11,7 @@ given, the fields that came with them.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Sequence
@@ -29,9 +30,11 @@ from penstock.store.given_links import GivenLinks, given_links
 from penstock.store.opened import Store
 from penstock.store.progress import Progress, Quiet, stage
 from penstock.store.results import refuse_in_store
-from penstock.store.sifting import PARTS, ByChance, Chooser, Without, by_value, find_firsts, sift, write_links
+from penstock.store.sifting import PARTS, ByChance, Chooser, Without, by_value, distinct_pairs, find_firsts, sift, write_links
 from penstock.store.watch import check_bytes
 from penstock.store.writer import StoreWriter
+
+logger = logging.getLogger("penstock")
 
 LOOKED_AT = 256
 """Edges of a type, to know whether another type has their reverses."""
@@ -84,6 +87,7 @@ def hold_out(
     shares = _check_shares({part: 0.0 if part in given else share for part, share in wanted.items()}, are_given=bool(given))
     reverses = _reverses(store, chosen, reverse)
     types = [chosen, *reverses]
+    _warn_of_shared(store, chosen, given)
     _check_store(store, types, by)
     if os.path.realpath(dest) == os.path.realpath(store.path):
         raise UsageError(f"{dest} is the store itself, which stays as it is: choose another path")
@@ -126,6 +130,17 @@ def _edge_type(store: Store, given: Sequence[str] | None) -> EdgeType:
     if found not in store.num_edges:
         raise MissingFieldError(f"{store.path} has no edges {','.join(map(str, found))}; it has {types}")
     return found
+
+
+def _warn_of_shared(store: Store, edge_type: EdgeType, given: dict[str, GivenLinks]) -> None:
+    """Say that some links are in both parts."""
+    if len(given) < len(PARTS):
+        return
+    ends = [np.sort(given[part].ends, axis=0) if edge_type[0] == edge_type[2] else given[part].ends for part in PARTS]
+    val, test = (distinct_pairs(each, store.num_nodes[edge_type[0]], both_ways=False) for each in ends)
+    num_shared = np.intersect1d(val, test, assume_unique=True).size
+    if num_shared:
+        logger.warning("%d of the %d pairs of nodes in test are in val too, by which models are chosen", num_shared, test.size)
 
 
 def _check_shares(shares: dict[str, float], *, are_given: bool) -> dict[str, float]:

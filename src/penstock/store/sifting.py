@@ -84,23 +84,27 @@ class Without:
     """
 
     def __init__(self, choose: Chooser, links: np.ndarray, num_sources: int, both_ways: bool, is_reversed: bool) -> None:
-        sources, targets = links[::-1] if is_reversed else links
-        if both_ways:
-            sources, targets = np.concatenate([sources, targets]), np.concatenate([targets, sources])
-        self._choose, self._num_sources = choose, np.uint64(num_sources)
-        self._pairs = np.unique(self._numbers(sources, targets))
-
-    def _numbers(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """uint64[n], a number for each pair; fewer than 2**64 pairs are told apart."""
-        return targets.astype(np.uint64) * self._num_sources + sources.astype(np.uint64)
+        self._choose, self._num_sources = choose, num_sources
+        self._pairs = distinct_pairs(links[::-1] if is_reversed else links, num_sources, both_ways)
 
     def __call__(self, block: Block) -> np.ndarray:
         """See `Chooser`."""
         parts = self._choose(block)
-        numbers = self._numbers(block.sources, block.targets)
+        numbers = _pair_numbers(block.sources, block.targets, self._num_sources)
         places = np.minimum(np.searchsorted(self._pairs, numbers), self._pairs.size - 1)
         parts[self._pairs[places] == numbers] = LEFT_OUT
         return parts
+
+
+def distinct_pairs(links: np.ndarray, num_sources: int, both_ways: bool) -> np.ndarray:
+    """uint64[m], ascending: the numbers of the different pairs of int64[2, n]; `both_ways`: with those of their reverses."""
+    sources, targets = np.concatenate([links, links[::-1]], axis=1) if both_ways else links
+    return np.unique(_pair_numbers(sources, targets, num_sources))
+
+
+def _pair_numbers(sources: np.ndarray, targets: np.ndarray, num_sources: int) -> np.ndarray:
+    """uint64[n], a number for each pair; fewer than 2**64 pairs are told apart."""
+    return targets.astype(np.uint64) * np.uint64(num_sources) + sources.astype(np.uint64)
 
 
 def by_value(values: np.ndarray, firsts: Sequence[int | None]) -> np.ndarray:

@@ -210,7 +210,7 @@ def test_as_many_as_pyg_holds_out(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["plain", "typed"])
-def test_links_that_are_given(kind, tmp_path):
+def test_links_that_are_given(kind, tmp_path, caplog):
     """Some of them edges, with what is like them and runs the other way; others are none. The rest is divided as ever."""
     whole = penstock.ingest(random_data(undirected=True) if kind == "plain" else typed_data(), tmp_path / "whole")
     edge_type = EDGE if kind == "plain" else LIKES
@@ -235,6 +235,14 @@ def test_links_that_are_given(kind, tmp_path):
     assert check(store.path, deep=True).is_ok
     penstock.hold_out(whole, tmp_path / "both", edge_type=edge_type, val=given[:, :9], test=given[:, 9:])
     assert penstock.open(tmp_path / "both").links("val").shape == (2, 9)
+    caplog.clear()
+    others = np.concatenate([[[1], [4]], [[4], [1]]], axis=1)
+    penstock.hold_out(whole, tmp_path / "shared", edge_type=edge_type, val=others, test=given[:, -3:])
+    assert [record.getMessage() for record in caplog.records] == [
+        "1 of the 3 pairs of nodes in test are in val too, by which models are chosen"
+    ]
+    penstock.hold_out(whole, tmp_path / "apart", edge_type=edge_type, val=given[:, -3:-2], test=given[:, -2:])
+    assert len(caplog.records) == 1
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
