@@ -444,7 +444,7 @@ def test_one_that_stands_still(folder, tmp_path):
     finally:
         still.kill()
         waiting.kill()
-    assert waiting.returncode == 130
+    assert waiting.returncode in (130, -signal.SIGTERM)  # the second may come as Python ends
     assert "penstock: interrupted" in errors
 
 
