@@ -295,7 +295,8 @@ def test_memory_that_other_processes_are_not_given(reader, monkeypatch):
         group = ShardGroup(seat)
         tier = ShardedCache(lambda: FIFO(30, 3), slow_tiers(reader)[0], reader=reader, group=group)
         with pytest.raises(
-            TierError, match=r"rank \d of 2 cannot give other processes the memory of its device \(.*(pickle|local object).*: leave shards out"
+            TierError,
+            match=r"rank \d of 2 cannot give other processes the memory of its device \(.*(pickle|local object).*: leave shards out",
         ):
             open_shards(group, {"node": tier})
 
