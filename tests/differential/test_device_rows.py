@@ -1,11 +1,14 @@
 """Kernels that copy rows on a device, against their references, into poisoned output, byte for byte. Marked `gpu` they run on one."""
 
 import itertools
+import mmap
+import platform
 
 import numpy as np
 import pytest
 import torch
 
+from penstock.kernels._triton import is_interpreted
 from penstock.kernels.gather_cached import reference as gather_cached_reference
 from penstock.kernels.gather_rows import reference as gather_rows_reference
 from penstock.kernels.move_rows import reference as move_rows_reference
@@ -92,6 +95,33 @@ def test_gather_cached(row_bytes, offset, by_position, device):
         )  # fmt: skip
         assert out.cpu().numpy().tobytes() == whole.tobytes()
         assert int(num_hits) == expected_hits
+
+
+@pytest.mark.skipif(not is_interpreted() or platform.machine() != "x86_64", reason="of the interpreter; by a flag of x86-64")
+def test_addresses_may_be_small():
+    """As in a Python that is no position-independent executable, such as Debian's."""
+    from penstock.kernels.gather_cached import gpu as gather_cached
+    from penstock.kernels.gather_rows import gpu as gather_rows
+    from penstock.kernels.move_rows import gpu as move_rows
+
+    def low(array):
+        there = torch.frombuffer(mmap.mmap(-1, array.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40), dtype=torch.uint8)
+        assert there.data_ptr() < 1 << 31
+        return there.view(torch.from_numpy(array).dtype).copy_(torch.from_numpy(array))
+
+    random = np.random.default_rng(3)
+    rows, ids, slots = random.integers(0, 256, (70, 20), np.uint8), random.integers(0, 70, 90), np.full(70, -1, np.int32)
+    table, there, order, num_hits = (
+        low(rows.reshape(-1)),
+        low(ids),
+        low(random.permutation(90).astype(np.int32)),
+        low(np.zeros(1, np.int64)),
+    )
+    outs = [low(np.zeros(90 * 20, np.uint8)) for _ in range(3)]
+    gather_rows.gather_rows(table, 20, there, outs[0], order=order)
+    gather_cached.gather_cached(table, table, low(slots), there, 20, outs[1], num_hits, by_position=False, order=order)
+    move_rows.move_rows(table, there, outs[2], low(np.arange(90)), 20, order=order)
+    assert [out.numpy().tobytes() for out in outs] == 3 * [rows[ids].tobytes()]
 
 
 @pytest.mark.parametrize("count", [1, 600])

@@ -43,13 +43,19 @@ WIDE_BYTES = 32
 
 
 @triton.jit
+def pointer(address, TYPE: tl.constexpr):
+    """A pointer to elements of a type. Triton takes numbers for 32 bits wide where they fit: addresses in the low memory of a host do."""
+    return address.to(tl.int64).to(tl.pointer_type(TYPE))
+
+
+@triton.jit
 def load_places(block, order, num_rows, HAS_ORDER: tl.constexpr, ROWS: tl.constexpr):
     """Return (places of the rows in block `block` of a copy, which of them exist). `order`: address of int32[num_rows], the order of
     the rows; without it, they come in ascending order."""
     places = block * ROWS + tl.arange(0, ROWS)
     are_there = places < num_rows
     if HAS_ORDER:
-        places = tl.load(order.to(tl.pointer_type(tl.int32)) + places, mask=are_there, other=0)
+        places = tl.load(pointer(order, tl.int32) + places, mask=are_there, other=0)
     return places, are_there
 
 

@@ -82,8 +82,8 @@ class Talk:
         """Warn that the model is trained on edges that cannot be trimmed."""
         if not self.is_of_whole:
             logger.warning(
-                "a trimmed model is trained on edges without hops, as in induced batches or a whole graph, or that were changed since their "
-                "loader made them: it computes the whole of them"
+                "a trimmed model is trained on edges without hops, as in induced batches or a whole graph, or that were changed since "
+                "their loader made them: it computes the whole of them"
             )
         self.is_of_whole = True
 

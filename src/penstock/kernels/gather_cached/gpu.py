@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from penstock.kernels._device_rows import addresses_of, copy_rows, layout_of, load_places
+from penstock.kernels._device_rows import addresses_of, copy_rows, layout_of, load_places, pointer
 from penstock.kernels._triton import cdiv, launch
 from penstock.kernels.gather_rows.gpu import MAX_PROGRAMS
 
@@ -23,17 +23,17 @@ def _gather_cached(
     block, found = tl.program_id(0), tl.zeros((ROWS,), tl.int32)
     while block * ROWS < num_rows:  # not range: Triton 3.3 interprets it by a conversion that NumPy no longer does
         places, are_there = load_places(block, order, num_rows, HAS_ORDER, ROWS)
-        rows = tl.load(ids.to(tl.pointer_type(tl.int64)) + places, mask=are_there, other=0)
+        rows = tl.load(pointer(ids, tl.int64) + places, mask=are_there, other=0)
         of_slot = places if BY_POSITION else rows
-        slot = tl.load(slots.to(tl.pointer_type(tl.int32)) + of_slot, mask=are_there, other=-1).to(tl.int64)
+        slot = tl.load(pointer(slots, tl.int32) + of_slot, mask=are_there, other=-1).to(tl.int64)
         sources = tl.where(slot >= 0, cache + slot * ROW_BYTES, table + rows * ROW_BYTES)
-        given = tl.load(targets.to(tl.pointer_type(tl.int64)) + places, mask=are_there, other=0) if HAS_TARGETS else places.to(tl.int64)
+        given = tl.load(pointer(targets, tl.int64) + places, mask=are_there, other=0) if HAS_TARGETS else places.to(tl.int64)
         copy_rows(
             sources, out + given * ROW_BYTES, are_there, ROW_BYTES, WORD, READ, COLUMNS, SHIFTED
         )  # fmt: skip
         found += (slot >= 0).to(tl.int32)
         block += tl.num_programs(0)
-    tl.atomic_add(num_hits.to(tl.pointer_type(tl.int64)), tl.sum(found).to(tl.int64), sem="relaxed")
+    tl.atomic_add(pointer(num_hits, tl.int64), tl.sum(found).to(tl.int64), sem="relaxed")
 
 
 def gather_cached(

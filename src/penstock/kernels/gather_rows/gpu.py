@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from penstock.kernels._device_rows import addresses_of, copy_rows, integer_of, layout_of, load_places
+from penstock.kernels._device_rows import addresses_of, copy_rows, integer_of, layout_of, load_places, pointer
 from penstock.kernels._triton import cdiv, launch
 
 MAX_PROGRAMS = 1 << 16
@@ -24,7 +24,7 @@ def _gather_rows(
     block = tl.program_id(0)
     while block * ROWS < num_rows:  # not range: Triton 3.3 interprets it by a conversion that NumPy no longer does
         places, are_there = load_places(block, order, num_rows, HAS_ORDER, ROWS)
-        rows = tl.load(ids.to(tl.pointer_type(INTEGER)) + places, mask=are_there, other=0).to(tl.int64)
+        rows = tl.load(pointer(ids, INTEGER) + places, mask=are_there, other=0).to(tl.int64)
         copy_rows(
             table + rows * ROW_BYTES, out + places.to(tl.int64) * ROW_BYTES, are_there,
             ROW_BYTES, WORD, READ, COLUMNS, SHIFTED,

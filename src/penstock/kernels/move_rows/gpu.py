@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from penstock.kernels._device_rows import addresses_of, copy_rows, integer_of, layout_of, load_places
+from penstock.kernels._device_rows import addresses_of, copy_rows, integer_of, layout_of, load_places, pointer
 from penstock.kernels._triton import cdiv, launch
 from penstock.kernels.gather_rows.gpu import MAX_PROGRAMS
 
@@ -26,11 +26,11 @@ def _move_rows(
     block = tl.program_id(0)
     while block * ROWS < num_rows:  # not range: Triton 3.3 interprets it by a conversion that NumPy no longer does
         places, are_there = load_places(block, order, num_rows, HAS_ORDER, ROWS)
-        given = tl.load(target_rows.to(tl.pointer_type(TARGET_INTEGER)) + places, mask=are_there, other=-1).to(tl.int64)
+        given = tl.load(pointer(target_rows, TARGET_INTEGER) + places, mask=are_there, other=-1).to(tl.int64)
         are_there = are_there & (given >= 0)
         taken = places.to(tl.int64)
         if HAS_SOURCES:
-            taken = tl.load(source_rows.to(tl.pointer_type(SOURCE_INTEGER)) + places, mask=are_there, other=0).to(tl.int64)
+            taken = tl.load(pointer(source_rows, SOURCE_INTEGER) + places, mask=are_there, other=0).to(tl.int64)
         copy_rows(
             source + taken * ROW_BYTES, target + given * ROW_BYTES, are_there, ROW_BYTES, WORD, READ, COLUMNS, SHIFTED
         )  # fmt: skip
