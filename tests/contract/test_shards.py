@@ -16,10 +16,10 @@ import torch
 from penstock.cache import FIFO, LRU, Belady, Static
 from penstock.cache.shard import num_ids_of, plan_shards
 from penstock.errors import InputError, TierError, UsageError
-from penstock.gather import CachedTier, ShardedCache, ShardGroup, open_shards, shard_peers, shard_seats
+from penstock.gather import CachedTier, ShardedCache, ShardGroup, open_shards, shard_peers, shard_seats, sharded
 from penstock.gather.shard_owner import Export, Owner
 from penstock.gather.stack import around
-from penstock.store.tiers import HostTier, PinnedTier, SlowTier, UploadTier
+from penstock.store.tiers import HostTier, PinnedTier, SlowTier, UploadTier, pinned
 from tests.contract.test_device_tiers import OnDevice
 from tests.contract.tiers import FailingTier
 
@@ -159,6 +159,24 @@ def test_shards_count_as_simulated(reader):
     assert (hits > 0).all()
     for shard, policy in zip(ranks.shards, alone, strict=True):
         assert (shard.policy.slots == policy.slots).all()
+
+
+def test_in_a_turn_nothing_is_sent_to_the_device(reader, monkeypatch):
+    """Others wait meanwhile; and what is sent may wait for all that the device is doing."""
+    seen = []
+
+    def noted(owner, name, what):
+        work = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *arguments: (seen.append(what), work(*arguments))[1])
+
+    ranks, may_go = Ranks(reader, slow_tiers(reader), capacity=9), sharded._Part.may_go
+    noted(pinned, "move_tensor", "sent")
+    noted(sharded._Part, "done", "over")
+    monkeypatch.setattr(sharded._Part, "may_go", lambda part: (may_go(part), seen.append("turn"))[0])
+    for number in range(4):
+        end(*begin(ranks.tiers[number % 2], np.arange(number, number + 20)))
+    said = "".join(what[0] for what in seen)
+    assert said.count("s") > said.count("t") == said.count("o") == said.count("to") == 8, "each reads both shards"
 
 
 def test_a_read_that_fails_leaves_right_rows_to_all(reader):

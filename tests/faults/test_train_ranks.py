@@ -18,7 +18,7 @@ from tests.refusals import assert_in_table, refused
 from tests.train.stores import make_bare_store, make_labelled_store, make_store, make_typed_store, make_weighted_store
 
 import penstock
-from penstock.errors import StateError
+from penstock.errors import StateError, UsageError
 from penstock.exchange import aside
 from penstock.feed import NeighborLoader
 from penstock.feed.inputs.parts import PartsInput
@@ -33,7 +33,7 @@ from penstock.train.learner import Learner
 from penstock.train.parts import _Features
 from penstock.train.ranks import Ranks
 from penstock.train.rows import LearntRows
-from penstock.train.run import _Run
+from penstock.train.run import _check_alike, _Run
 
 NUM_RANKS = 2
 STORE_OF = {"bare": "bare", "bare_parts": "bare", "typed": "typed", "typed_parts": "typed", "aggregated": "aggregated"}
@@ -361,6 +361,25 @@ def test_what_is_refused_is_said_by_all(said):
         assert second["error"] == error
         assert message in second["message"]
         assert_in_table(first["message"])
+
+
+def test_gradients_that_would_not_meet(folder, monkeypatch):
+    """By NCCL where each process of a machine has a GPU, by gloo where they share one or compute on the CPU."""
+    here = Ranks(1, 2)
+    found = {}
+    for backends in ("cpu:gloo,cuda:nccl", "cpu:gloo,cuda:gloo,xpu:gloo", "cuda:nccl"):
+        monkeypatch.setattr(torch.distributed, "get_backend_config", lambda group, backends=backends: backends)
+        found[backends] = [here.carrier(device) for device in ("cpu", "cuda", "cuda:1")]
+    assert [*found.values()] == [["gloo", "nccl", "nccl"], ["gloo"] * 3, [None, "nccl", "nccl"]]
+    assert Ranks().carrier("cuda") is None
+    configs = [TrainConfig(store=str(folder / "store"), **SETTINGS, device=device) for device in ("cpu", "cuda", "cuda:1")]
+    of_cpu, of_gpu, of_another = (("digest", *each) for each in zip(configs, ("gloo", "nccl", "nccl"), strict=True))
+    _check_alike(of_another, of_gpu)
+    _check_alike(of_cpu, ("digest", configs[1], "gloo"))
+    assert "gradients go by nccl here, and by gloo in process 0" in refused(
+        UsageError, _check_alike, of_gpu, ("digest", configs[1], "gloo")
+    )
+    assert "gradients go by gloo here, and by nccl in process 0" in refused(UsageError, _check_alike, of_cpu, of_gpu)
 
 
 def test_the_command(folder, tmp_path):

@@ -14,6 +14,7 @@ import penstock
 from penstock.errors import PipelineError, StoreError, UsageError
 from penstock.feed import NeighborLoader
 from penstock.store import Store
+from penstock.store.device_memory import DeviceMemory
 from penstock.train import TrainConfig, train
 from penstock.train.data import read_training_data
 from penstock.train.division import Division
@@ -73,9 +74,25 @@ def test_a_process_takes_memory_for_its_share(folder, monkeypatch):
     refused(UsageError, bare_learners, folder, Ranks())
 
 
-@pytest.mark.parametrize(("num_rows", "room", "is_read"), [(800, 1 << 20, True), (799, 1 << 20, False), (800, 4 * 400 * 16 - 1, False)])
-def test_a_table_is_read_whole_where_as_many_rows_would_be_read(num_rows, room, is_read, folder, monkeypatch):
+WHOLE = 4 * 400 * 16
+"""Bytes of the table."""
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "room", "on_device", "is_read"),
+    [
+        (800, 1 << 20, 1 << 20, True),
+        (799, 1 << 20, 1 << 20, False),
+        (800, WHOLE, 2 * WHOLE, True),
+        (800, WHOLE - 1, 1 << 20, False),
+        (800, 1 << 20, 2 * WHOLE - 1, False),
+    ],
+)
+def test_a_table_is_read_whole_where_as_many_rows_would_be_read(num_rows, room, on_device, is_read, folder, monkeypatch):
+    """And where the host has room for it, and the device on which it would lie."""
     monkeypatch.setattr("penstock.inference.shelves.MEMORY_BYTES", room)
+    memory = DeviceMemory(1 << 30, on_device, 0)
+    monkeypatch.setattr("penstock.train.learner.look_at_device_memory", lambda device: memory)
     meeting = Meeting(2)
     _, learners = bare_learners(folder, *(Threads(number, 2, meeting) for number in range(2)))
 

@@ -184,6 +184,21 @@ def noted(method, name, heard, is_meant=lambda given: True):
     return call
 
 
+def test_who_writes_to_numbers_of_edges_has_not_written_to_edges(device, tmp_path):
+    """Where these numbers are positions, a device has both in one piece of memory."""
+    store = ingest(homogeneous_data(), tmp_path / "store", edge_ids=False)
+    for options in ({}, {"pad": True}):
+        loader = penstock.NeighborLoader(store, [4, 3], "train", batch_size=50, device=device, **options)
+        batch = next(iter(loader))
+        expected = [layer.edge_index.clone() for layer in penstock.layers(batch)]
+        batch.e_id += 1
+        for layer, edge_index in zip(penstock.layers(batch), expected, strict=True):
+            assert torch.equal(layer.edge_index, edge_index)
+        batch.edge_index += 1
+        with pytest.raises(UsageError, match="edges of this batch are not those"):
+            penstock.layers(batch)
+
+
 def test_ids_do_not_travel_over_the_host(device, monkeypatch):
     """Of edges, of a static cache and of FIFO they stay on the device; of another dynamic one, they are looked at once a batch."""
     looked_at = []

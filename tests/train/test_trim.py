@@ -117,14 +117,16 @@ def test_on_a_device(case, is_moved, device):
     assert hops(there, there.edge_index) is not None
 
 
-def test_a_transform_may_leave_out_what_layers_are_cut_by(device):
+@pytest.mark.parametrize(
+    "transform", [lambda batch: Data(x=batch.x, edge_index=batch.edge_index), Data.clone], ids=["of edges alone", "of copies"]
+)
+def test_a_transform_may_leave_out_what_layers_are_cut_by(transform, device):
     """On a device it is in use as long as the edges are, whose batch is gone by then."""
     where = _triton.tensor_device(device)
     there = {"device": device} if where.type == "cuda" else {}
     loader = penstock.NeighborLoader(
-        make_data(), [3, 3, 3], batch_size=16, seed=0, num_workers=1, filter_per_worker=True,
-        transform=lambda batch: Data(x=batch.x, edge_index=batch.edge_index), **there,
-    )  # fmt: skip
+        make_data(), [3, 3, 3], batch_size=16, seed=0, num_workers=1, filter_per_worker=True, transform=transform, **there
+    )
     model = penstock.trim(Model(CASES["sage"][0]).double()).to(where)
     with torch.no_grad():
         assert all(len(model(batch.x, batch.edge_index)) == 16 for _, batch in zip(range(3), loader, strict=False))

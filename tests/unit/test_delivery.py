@@ -1,6 +1,8 @@
 """The order of work on a device, by streams that write down what they are asked: events are recorded, waited for, and kept while in use."""
 
+from collections import deque
 from contextlib import contextmanager
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +11,7 @@ from torch_geometric.data import Data
 
 from penstock.feed.delivery import Delivery, choose_device
 from penstock.feed.layers import Layer
+from penstock.feed.recorded import RecordedStep
 from penstock.feed.subgraph import Subgraph
 from penstock.feed.tensors import tensors_of
 from penstock.plan import Plan
@@ -25,7 +28,7 @@ class Tensor(torch.Tensor):
 
 class Stream:
     def __init__(self, device=None, priority=0):
-        self.asked, self.priority, self.device_index = [], priority, 0 if device is None else device.index
+        self.asked, self.priority, self.device_index, self.cuda_stream = [], priority, 0 if device is None else device.index, id(self)
 
     def record_event(self, event=None):
         self.asked.append("record")
@@ -75,6 +78,30 @@ def test_a_batch_is_handed_over_in_order(streams):
     made = {"of": [batch.x, "it"]}
     assert delivery.hand_over(made, event) is made
     assert user.asked[2:] == ["wait for event after 2", "in use"]
+
+
+def test_steps_are_recorded_on_no_stream_of_a_loader(monkeypatch):
+    """Torch gives out 32 streams in turn: of a loader that is kept while steps come and go, one after the other, each would come again."""
+    turns = {0: count(), -1: count()}
+
+    class InTurn(Stream):
+        def __init__(self, device=None, priority=0):
+            super().__init__(device, priority)
+            self.cuda_stream = (priority + 2) * 1000 + next(turns[priority]) % 32
+
+    monkeypatch.setattr(torch.cuda, "Stream", InTurn)
+    loaders, batch = [Delivery(torch.device("cuda", 0)) for _ in range(3)], Data(x=torch.zeros(3))
+    theirs = {stream.cuda_stream for each in loaders for stream in (each._stream, each._samples)}
+    assert len(theirs) == 6
+    steps, recorded = deque(maxlen=20), set()
+    for _ in range(100):
+        steps.append(step := RecordedStep(print))
+        recorded.add(step._stream_of(batch)[1].cuda_stream)
+        assert len({each._stream_of(batch)[1].cuda_stream for each in steps}) == len(steps)
+    assert not recorded & theirs
+    assert len(recorded) == 32 - 3, "streams that are let go are used again"
+    more = [Delivery(torch.device("cuda", 0)) for _ in range(40)]  # more than there are share some
+    assert len({each._stream.cuda_stream for each in more}) == 32
 
 
 def test_no_other_device_is_asked(streams):

@@ -20,7 +20,7 @@ from torch_geometric.data.storage import recursive_apply
 from penstock.errors import NotSupportedError, UsageError, argument
 from penstock.feed.layers import row_ptr_of
 from penstock.feed.tensors import is_frame, tensors_of
-from penstock.kernels._cuda import on_stream
+from penstock.kernels._cuda import on_stream, own_stream
 from penstock.kernels._triton import tensor_device
 from penstock.plan import SAME, SHARED, Plan
 from penstock.store.tiers.pinned import move_tensor
@@ -41,7 +41,7 @@ class Delivery:
         self._index = None if device is None else device.index  # torch takes longer to look at a device than at its number
         self._steps: deque[torch.cuda.Event] = deque()
         if device is not None and device.type == "cuda":
-            self._stream, self._samples = torch.cuda.Stream(device), torch.cuda.Stream(device, priority=-1)
+            self._stream, self._samples = own_stream(device), own_stream(device, priority=-1)
 
     def drawing(self) -> AbstractContextManager[Any]:
         """Make the stream of samples current in the block: its short kernels overtake the long reads of the other stream."""

@@ -188,9 +188,12 @@ def hops_of(edge_index: torch.Tensor, num_src: int, num_dst: int) -> Hops | None
 
 
 def row_ptr_of(tensor: torch.Tensor) -> torch.Tensor | None:
-    """What layers read beside edges that a loader made, though a transform may have left it out of the batch; None for what is no such."""
-    hops = _hops.get(tensor) if tensor.dim() == 2 else None
-    return None if hops is None else hops.row_ptr
+    """What layers read beside edges that a loader made, or known copies of them, though a transform may have left it out of the batch; None
+    for what is no such."""
+    if tensor.dim() != 2:
+        return None
+    hops, known = _hops.get(tensor), _copies.get(tensor)
+    return hops.row_ptr if hops is not None else known[1].row_ptr if known is not None else None
 
 
 def _copied(edge_index: torch.Tensor, num_src: int, num_dst: int) -> Hops | None:
@@ -208,7 +211,10 @@ def _copied(edge_index: torch.Tensor, num_src: int, num_dst: int) -> Hops | None
     if not found or (edge_index.numel() and len({(hops.num_src, hops.num_dst) for _, hops in found}) > 1):
         return None
     edges, hops = found[-1]
-    hops = replace(hops, row_ptr=hops.row_ptr.to(edge_index.device), num_writes=_num_writes(edge_index))
+    row_ptr = hops.row_ptr.to(edge_index.device)
+    if row_ptr.is_cuda:  # of a batch of which perhaps only copies were handed over to this stream
+        row_ptr.record_stream(torch.cuda.current_stream(row_ptr.device.index))
+    hops = replace(hops, row_ptr=row_ptr, num_writes=_num_writes(edge_index))
     if edge_index.numel():
         _copies[edge_index] = WeakIdRef(edges), hops
     return hops

@@ -21,7 +21,7 @@ from penstock.errors import UsageError, first_line
 from penstock.feed.delivery import record_use
 from penstock.feed.layers import note_edges, ones_in_use
 from penstock.feed.links import COUNTS
-from penstock.kernels._cuda import on_stream
+from penstock.kernels._cuda import on_stream, own_stream
 
 logger = logging.getLogger("penstock")
 
@@ -104,7 +104,7 @@ class RecordedStep:
         """(device, a stream of our own on it): autograd keeps to the stream that it began with, and the default one cannot be recorded."""
         device = _tensors(batch)[0].device
         if device not in self._streams:
-            self._streams[device] = torch.cuda.Stream(device)
+            self._streams[device] = own_stream(device)
         return device, self._streams[device]
 
     def _call(self, batch: Any) -> Any:

@@ -29,6 +29,7 @@ from penstock.gather.shard_peers import Gone, ShardGroup, Talk
 from penstock.gather.stack import around
 from penstock.records import Span
 from penstock.store.tiers import DeviceTier, Read, Tier, TierStats
+from penstock.store.tiers.pinned import places_on, rows_on, to_device
 from penstock.store.tiers.tier import check_rows
 
 if TYPE_CHECKING:
@@ -168,6 +169,12 @@ class ShardedCache(CachedTier):
     def take_turn(self, part: _Part, outs: Sequence[Any], places: np.ndarray, spans: list[Span]) -> None:
         """At this read's turn, copy hits out of a shard and kept misses into it. Does nothing if the content that the decision assumed is
         gone."""
+        tier, (into, inserted) = self._tiers[part.rank], part.kept
+        # before the turn, in which only kernels are launched: to send numbers may take new memory, and the driver may give it only when the
+        # device is idle. Then a collective of the training would be waited for, and by it the ranks that wait for this turn.
+        slots: Any = rows_on(tier, part.slots)
+        hit_places: Any = places_on(self.reader, places[part.hits])
+        kept = [to_device(each, self.reader) for each in (into, places[inserted])] if into.size else []
         if self.is_static and part.rank != self._rank:  # no turn; but the owner must still be there after the read
             try:
                 part.talk = self._group.peers[part.rank].talk()
@@ -175,10 +182,9 @@ class ShardedCache(CachedTier):
                 return
         elif not part.may_go():
             return
-        tier, (into, inserted) = self._tiers[part.rank], part.kept
-        timed(tier.submit(part.slots, outs, places[part.hits]).wait, "gather", spans)
-        if into.size:
-            timed(lambda: tier.write(into, outs, places[inserted]), "update", spans)
+        timed(tier.submit(slots, outs, hit_places).wait, "gather", spans)
+        if kept:
+            timed(lambda: tier.write(kept[0], outs, kept[1]), "update", spans)
             self.stats.add_updating(spans[-1][2] - spans[-1][1])
         self.synchronize()
         part.done()

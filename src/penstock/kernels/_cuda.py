@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 PORTABLE, MAPPED, READ_ONLY = 1, 2, 8
 _DEVICE_POINTER, _RANGE_START, _RANGE_SIZE = 3, 11, 12  # CU_POINTER_ATTRIBUTE_DEVICE_POINTER, _RANGE_START_ADDR, _RANGE_SIZE
 _NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
+_NUM_STREAMS = 32
+"""Streams of a device and a priority that torch has. It gives them out in turn: the 33rd is the first one again."""
+_own_streams: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""Handle -> stream, from `own_stream`, while somebody has it."""
 
 
 @functools.cache
@@ -99,6 +104,23 @@ def make_current(device: torch.device) -> None:
 
     with torch.cuda.device(device):
         torch.zeros(1, device=device)
+
+
+def own_stream(device: torch.device, priority: int = 0) -> torch.cuda.Stream:
+    """Return a stream that no other caller of this function has, as long as torch has one left.
+
+    On one stream, two loaders only wait for each other. But a step that is recorded on the stream of a loader would have the loader's work
+    in its recording.
+    """
+    import torch
+
+    stream = torch.cuda.Stream(device, priority=priority)
+    for _ in range(_NUM_STREAMS):
+        if stream.cuda_stream not in _own_streams:
+            break
+        stream = torch.cuda.Stream(device, priority=priority)
+    _own_streams[stream.cuda_stream] = stream
+    return stream
 
 
 @contextmanager

@@ -398,7 +398,8 @@ class DeviceRun:
                 if told is not None:
                     parts.append(told[:, :count])
         told = torch.cat(parts, dim=1) if parts else self.numbers.new_empty((3, 0))
-        return DeviceEdges(told[:2], torch.cat(row_ptr), told[2], per_hop)
+        # `data` has its own count of writes: writing to the numbers of edges is not writing to their ends (`feed/layers.py`)
+        return DeviceEdges(told[:2], torch.cat(row_ptr), told.data[2], per_hop)
 
 
 def _repetitions(seeds: np.ndarray) -> np.ndarray:

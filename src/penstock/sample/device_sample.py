@@ -16,7 +16,7 @@ from penstock.store.tiers.pinned import to_host
 
 @dataclass(slots=True)
 class DeviceEdges:
-    """`penstock.records.SampledEdges`, made of tensors. `edge_index` and `positions` are views of one tensor."""
+    """`penstock.records.SampledEdges`, made of tensors. `edge_index` and `positions` share their memory."""
 
     edge_index: torch.Tensor
     row_ptr: torch.Tensor

@@ -23,6 +23,7 @@ from penstock.inference.shelves import room_for_rows
 from penstock.inference.whole_graph import weights_digest
 from penstock.records import EDGE, NODE, NodeType
 from penstock.store.budget import require_room
+from penstock.store.device_memory import look_at_device_memory
 from penstock.store.process_memory import letting_freed_memory_go
 from penstock.train.config import TrainConfig
 from penstock.train.data import TrainingData
@@ -190,12 +191,12 @@ class Learner:
     @contextmanager
     def reading(self, num_rows: int) -> Iterator[None]:
         """Have whole tables of learnt rows here within the block, so that each of their rows comes once: tables that have no more rows than
-        this process is going to read, as far as `room_for_rows` of all has them. All processes enter it at the same point.
+        this process is going to read, as far as all have room for them. All processes enter it at the same point.
 
         Args:
             num_rows: that all processes together are going to read, about.
         """
-        room = min(self._ranks.gather(room_for_rows())) if self._shared else 0
+        room = min(self._ranks.gather(min(room_for_rows(), look_at_device_memory(self.device).free // 2))) if self._shared else 0
         for t, shared in self._shared.items():
             num_bytes = 4 * math.prod(shared.shape)
             if shared.shape[0] * self._ranks.num_ranks <= num_rows and num_bytes <= room:

@@ -127,6 +127,13 @@ class Ranks:
         """How many of them share this machine, as `torchrun` says."""
         return processes_here(self.num_ranks)
 
+    def carrier(self, device: str) -> str | None:
+        """By which backend of the group gradients on a device go, "nccl" for instance; None: of one process alone they go nowhere."""
+        if self.num_ranks == 1:
+            return None
+        backends = dict(each.split(":") for each in dist.get_backend_config(self.group).split(","))
+        return backends.get(device.partition(":")[0])
+
     @contextmanager
     def entered(self, context: AbstractContextManager[T]) -> Iterator[T]:
         """Enter a context of this process's; where that fails for one, all raise."""

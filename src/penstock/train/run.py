@@ -94,7 +94,8 @@ def train(
     with joined(config.store, ranks) as graph, ExitStack() as stack:
         store = ranks.agree(lambda: Store.open(config.store)) if graph is None else PartsStore(config.store, graph, ranks, config.split)
         digest = store.digest
-        ranks.agree(partial(_check_alike, digest, config, ranks.from_first(lambda: (digest, config))))
+        own = digest, config, ranks.carrier(config.device)
+        ranks.agree(partial(_check_alike, own, ranks.from_first(lambda: own)))
         if isinstance(store, PartsStore):
             _, edge_type = ranks.agree(lambda: what_is_learnt(store, config))
             ranks.together(lambda: store.read_labels(config, edge_type))
@@ -154,10 +155,17 @@ def make_order(plan: Plan, config: TrainConfig, data: TrainingData) -> Order | s
     return order_by_name(plan.order, data.graph, seeds, labels, seed=config.seed, batch_size=config.batch_size)
 
 
-def _check_alike(digest: str, config: TrainConfig, first: tuple[str, TrainConfig]) -> None:
-    """Refuse to train together with process 0 where its digest of the store or its settings, `first`, would lead to other steps."""
+def _check_alike(own: tuple[str, TrainConfig, str | None], first: tuple[str, TrainConfig, str | None]) -> None:
+    """Refuse to train together with process 0 where its digest of the store or its settings, `first`, would lead to other steps; or where
+    its gradients go by another backend (see `Ranks.carrier`): both processes would wait for each other."""
+    digest, config, carrier = own
     if digest != first[0]:
         raise UsageError(f"{config.store} has digest {digest}, and the store of process 0 has {first[0]}: give all processes the same")
+    if carrier != first[2]:
+        raise UsageError(
+            f"{argument('device', config.device)}: gradients go by {carrier} here, and by {first[2]} in process 0: give all processes "
+            "devices of one kind, and start no more of them on any machine than it has GPUs, or more on each"
+        )
     ours, theirs = ({**each.as_dict(), "order": each.plan().order} for each in (config, first[1]))  # of which a recipe may decide
     for name in (name for name in ours if name not in checkpoint.OF_EACH_PROCESS):
         if ours[name] != theirs[name]:
