@@ -27,9 +27,11 @@ from __future__ import annotations
 
 import difflib
 import errno
+import os
 import re
 import resource
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -54,6 +56,12 @@ def reason_of(error: OSError) -> str:
     if error.errno == errno.EMFILE:
         return f"{reason} (this process may have {resource.getrlimit(resource.RLIMIT_NOFILE)[0]}: raise the limit by `ulimit -n`)"
     return reason
+
+
+def refuse_unseen(path: str | os.PathLike[str]) -> None:
+    """Raise OSError where it cannot be seen whether anything is at a path: since Python 3.14, `Path.exists` says that nothing is."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        os.stat(path)
 
 
 def first_line(error: BaseException) -> str:

@@ -6,7 +6,7 @@ import glob
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from penstock.errors import MissingFileError, UsageError
+from penstock.errors import MissingFileError, UsageError, refuse_unseen
 from penstock.sources.array_file import ArrayFile, open_npy
 from penstock.sources.array_table import ArrayFileTable, ArrayRows, array_rows, edge_columns
 from penstock.sources.columns import ColumnsTable, Request
@@ -55,6 +55,7 @@ def expand(files: Files, base: Path) -> list[Path]:
         elif path.exists():
             parts = [path]
         else:
+            refuse_unseen(path)
             raise MissingFileError(f"{path}: no such file or folder")
         if not parts:
             raise MissingFileError(f"{path}: no CSV, Parquet, .mtx or .npy file there")

@@ -11,7 +11,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import InputError, MissingFileError, UsageError, argument, did_you_mean
+from penstock.errors import InputError, MissingFileError, UsageError, argument, did_you_mean, refuse_unseen
 from penstock.records import EDGE, NODE
 from penstock.sources.columns import ColumnSpec, IdKind
 from penstock.sources.files import Files, are_arrays, expand, file_format
@@ -90,6 +90,7 @@ def _open_path(path: Path, options: _Options) -> Source:
             )
         return _call(open_edge_list, options, "an edge list", path)
     if not path.exists() and not any(sign in str(path) for sign in "*?["):
+        refuse_unseen(path)
         raise MissingFileError(f"{path}: no such file or folder")
     if path.suffix.lower() == ".npz":
         return _call(lambda: open_npz_graph(path), options, "an .npz archive")

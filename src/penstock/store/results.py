@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.errors import NotAStoreError, StoreError, UsageError, argument
+from penstock.errors import NotAStoreError, StoreError, UsageError, argument, refuse_unseen
 from penstock.store.files import explained
 from penstock.store.format import MANIFEST
 from penstock.store.opened import Store
@@ -33,6 +33,7 @@ def result_file(path: str | os.PathLike[str], name: str, endings: tuple[str, ...
         )
     target = Path(os.path.realpath(given)) if given.is_symlink() else given
     if not target.parent.is_dir():
+        refuse_unseen(target.parent)
         raise UsageError(f"{argument(name)}: the folder {target.parent} does not exist")
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise UsageError(f"{argument(name)}: the folder {target.parent} cannot be written")

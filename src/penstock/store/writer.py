@@ -27,6 +27,7 @@ from penstock.errors import (
     StoreError,
     UsageError,
     argument,
+    refuse_unseen,
 )
 from penstock.store.arrays import ArrayWriter
 from penstock.store.files import Scratch, exchange, explained, lock_file, sync_folder
@@ -125,6 +126,7 @@ class StoreWriter:
         try:
             with explained(self.destination, "write"):
                 if not self._parent.is_dir():
+                    refuse_unseen(self._parent)
                     raise UsageError(f"cannot write {self.destination}: the folder {self._parent} does not exist")
                 self._check_destination()
                 self._lock.acquire()
