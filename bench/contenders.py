@@ -142,7 +142,7 @@ class PyG:
         del indices, columns, indptr
         if mode != "sample":
             data.x, data.y = map(torch.from_numpy, arrays(store, "x", "y"))
-        more = {"num_workers": workers, "persistent_workers": True} if workers else {}
+        more = {"num_workers": workers, "persistent_workers": True, "multiprocessing_context": "fork"} if workers else {}
         self.loader = NeighborLoader(data, FANOUTS, input_nodes=train, batch_size=BATCH_SIZE, shuffle=True, is_sorted=True, **more)
         if mode in TRAINS:
             torch.manual_seed(0)

@@ -249,7 +249,8 @@ class PyG:
     def _make(self, variant: Variant) -> Any:
         from torch_geometric.loader import NeighborLoader, PrefetchLoader
 
-        more = {"persistent_workers": True, "timeout": WAIT_S} if variant.workers else {}
+        how = {"persistent_workers": True, "timeout": WAIT_S, "multiprocessing_context": "fork"}  # other workers would copy the graph
+        more = how if variant.workers else {}
         shared = {} if self._sampler is None else {"neighbor_sampler": self._sampler}
         loader = NeighborLoader(
             self._data, list(self._settings.fanouts), input_nodes=self._train, batch_size=self._settings.batch_size, shuffle=True,

@@ -61,8 +61,9 @@ class Alone(BaseSampler):
         return SamplerOutput(given.node, nothing, nothing, None, None, metadata=(given.input_id, given.time))
 
 data, contender = Data(x=torch.rand(100, 2), edge_index=torch.zeros(2, 9, dtype=torch.int64)), gpu_contender.PyG.__new__(gpu_contender.PyG)
+how = dict(num_workers=2, persistent_workers=True, multiprocessing_context="fork")
 contender._made = {
-    way: NodeLoader(data, Alone(), torch.arange(100), batch_size=5, num_workers=2, persistent_workers=True, filter_per_worker=way)
+    way: NodeLoader(data, Alone(), torch.arange(100), batch_size=5, filter_per_worker=way, **how)
     for way in (False, True)
 }
 batches = [next(iter(loader)) for loader in contender._made.values()]
