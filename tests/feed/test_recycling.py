@@ -65,6 +65,28 @@ def test_memory_is_used_again(everything_pooled):
     assert pool.total_bytes <= 2 * 4000 * 17 // 16
 
 
+def test_what_is_needed_for_a_while_takes_no_memory_of_the_rest(monkeypatch):
+    """As in bidirectional batches: the sample is made of two arrays, which are gone before the features come."""
+    made = []
+    monkeypatch.setattr(buffers, "_Buffer", lambda num_bytes, make=buffers._Buffer: made.append(num_bytes) or make(num_bytes))
+    pool = BufferPool()
+    for number in range(20):
+        sample = [pool.empty(size, np.uint8) for size in (10_000_000, 5_000_000)]
+        both = [pool.empty(size, np.uint8) for size in (20_000_000, 9_000_000)]
+        del sample
+        features = pool.empty(127_000_000, np.uint8)
+        assert len(made) <= 5, f"batch {number} has new memory: {made}"
+        del both, features
+
+
+def test_memory_follows_batches_that_grow():
+    pool = BufferPool()
+    for size in range(4_000_000, 40_000_000, 1_000_000):
+        array = pool.empty(size, np.uint8)
+        del array
+        assert pool.total_bytes <= 1.25 * size * 17 / 16
+
+
 def test_large_arrays_are_page_aligned_and_reused():
     pool = BufferPool()
     first = pool.empty(3 << 20, np.uint8)

@@ -211,7 +211,10 @@ class Replay(BaseSampler):
 def check_against_pyg(case, batch, drawn, positions):
     """A batch is what PyG's own loader makes of the same sample: names, types and values. `drawn`: the batch before reverse edges."""
     graph, output = case.graph, output_of(case, drawn, case.input_ids[positions], None if case.moments is None else case.moments[positions])
-    output = output.to_bidirectional() if case.options["subgraph_type"] == "bidirectional" else output
+    if case.options["subgraph_type"] == "bidirectional":
+        numbers, output = output.edge, output.to_bidirectional()
+        if isinstance(output, SamplerOutput):
+            output.edge = numbers_of_both_ways(drawn.edge_index, numbers, output)
     nodes = (case.seed_type, case.seeds) if isinstance(graph.data, HeteroData) else case.seeds
     loader = NodeLoader(graph.data, Replay(output), nodes, transform=case.options["transform"], input_id=case.input_ids)
     ours, theirs = ({store._key: store.to_dict() for store in each.stores} for each in (batch, loader(positions)))
@@ -227,6 +230,15 @@ def check_against_pyg(case, batch, drawn, positions):
                 assert_same_bits(our_value, their_value, (key, name))
             else:
                 assert our_value == their_value, (key, name)
+
+
+def numbers_of_both_ways(edge_index, numbers, output):
+    """What edge each of a bidirectional batch is: itself, or that which it reverses (PyG leaves open which). The first, of several."""
+    first = {}
+    for ends in (edge_index, edge_index.flip(0)):
+        for pair, number in zip(ends.T.tolist(), numbers.tolist(), strict=True):
+            first.setdefault(tuple(pair), number)
+    return torch.tensor([first[pair] for pair in zip(output.row.tolist(), output.col.tolist(), strict=True)], dtype=torch.int64)
 
 
 def output_of(case, batch, input_id, moments):

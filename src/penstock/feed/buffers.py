@@ -27,6 +27,9 @@ _MAPPED_BYTES = 1 << 21
 """Buffers from here on are mapped one by one, so that the memory of a buffer that is dropped goes back at once."""
 _LOOKED_AT = 512
 """Arrays that are asked for between two looks at whether all that memory is of use."""
+_SPARE = 4
+"""There may be 1/4 more memory than was in use at once. Arrays that a batch needs only while it is made then have buffers of their own.
+Where any new size took the place of another, it took that of the features, whose memory was then new for each batch."""
 _HEADROOM = 16
 """A new buffer is 1/16 larger than asked for, so that the next, slightly larger batch fits as well."""
 
@@ -66,7 +69,7 @@ class BufferPool:
         self._returned: deque[_Buffer] = deque()
         self._idle: list[_Buffer] = []
         self._total_bytes = 0
-        self._num_taken, self._least_idle = 0, 0
+        self._num_taken, self._most_used = 0, 0
         self.peak_bytes = 0
 
     def empty(self, size: int, dtype: Any) -> np.ndarray:
@@ -85,37 +88,38 @@ class BufferPool:
         return self._total_bytes
 
     def _take(self, num_bytes: int) -> _Buffer:
-        """The smallest idle buffer that fits and is not much too large; else a new one, in place of an idle one that did not fit."""
+        """The smallest idle buffer that fits and is not much too large; else a new one, in place of idle ones if there is much memory."""
         while self._returned:
             self._idle.append(self._returned.popleft())
-        self._drop_unused()
+        self._look(self._total_bytes - sum(buffer.num_bytes for buffer in self._idle) + num_bytes)
         fitting = [buffer for buffer in self._idle if num_bytes <= buffer.num_bytes <= 2 * num_bytes + _MAPPED_BYTES]
         if fitting:
             buffer = min(fitting, key=lambda buffer: buffer.num_bytes)
             self._idle.remove(buffer)
             return buffer
-        if self._idle:
-            nearest = min(self._idle, key=lambda buffer: abs(math.log(buffer.num_bytes / num_bytes)))
-            self._idle.remove(nearest)
-            self._total_bytes -= nearest.num_bytes
+        while self._idle and self._total_bytes + num_bytes > self._most_used + self._most_used // _SPARE:
+            self._drop(min(self._idle, key=lambda buffer: abs(math.log(buffer.num_bytes / num_bytes))))
         buffer = _Buffer(num_bytes + num_bytes // _HEADROOM)
         self._total_bytes += buffer.num_bytes
         self.peak_bytes = max(self.peak_bytes, self._total_bytes)
         return buffer
 
-    def _drop_unused(self) -> None:
-        """Let go of idle buffers where most of the memory was idle for long: somebody held many batches, and does no more."""
-        idle_bytes = sum(buffer.num_bytes for buffer in self._idle)
-        self._least_idle = idle_bytes if self._num_taken % _LOOKED_AT == 0 else min(self._least_idle, idle_bytes)
+    def _look(self, used_bytes: int) -> None:
+        """Note how much is in use. Let go of idle buffers where most of the memory was idle for long: somebody held many batches, and does
+        no more."""
+        self._most_used = max(self._most_used, used_bytes)
         self._num_taken += 1
-        if self._num_taken % _LOOKED_AT or 2 * self._least_idle <= self._total_bytes:
+        if self._num_taken % _LOOKED_AT:
             return
-        excess = self._least_idle
-        for buffer in sorted(self._idle, key=lambda buffer: buffer.num_bytes, reverse=True):
-            if buffer.num_bytes <= excess:
-                self._idle.remove(buffer)
-                self._total_bytes -= buffer.num_bytes
-                excess -= buffer.num_bytes
+        if 2 * self._most_used < self._total_bytes:
+            for buffer in sorted(self._idle, key=lambda buffer: buffer.num_bytes, reverse=True):
+                if self._total_bytes - buffer.num_bytes >= self._most_used:
+                    self._drop(buffer)
+        self._most_used = used_bytes
+
+    def _drop(self, buffer: _Buffer) -> None:
+        self._idle.remove(buffer)
+        self._total_bytes -= buffer.num_bytes
 
 
 class Loan:

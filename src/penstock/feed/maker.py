@@ -18,6 +18,7 @@ from torch_geometric.sampler.base import SubgraphType
 
 from penstock.errors import UsageError
 from penstock.feed.assemble import Assembler, UnderWay
+from penstock.feed.bidirectional import with_reverses
 from penstock.feed.buffers import BufferPool, Loan
 from penstock.feed.delivery import Delivery
 from penstock.feed.held import hold, release
@@ -334,13 +335,9 @@ class BatchMaker:
             seeds.notes[EXCLUDED_EDGES] = leave_out(sample, seeds.left_out)
         self.seeds.finish(sample, seeds)
         subgraph = subgraph_of(sample)
-        if self.transform_output is not None or self.subgraph_type == SubgraphType.bidirectional:
-            subgraph = through_pyg(
-                subgraph,
-                graph=self.source.graph,
-                bidirectional=self.subgraph_type == SubgraphType.bidirectional,
-                transform=self.transform_output,
-                metadata=seeds.metadata,
-            )
+        if self.subgraph_type == SubgraphType.bidirectional:
+            subgraph = with_reverses(subgraph, self.sampler.graph.is_homogeneous, workspace, self.pool.empty)
+        if self.transform_output is not None:
+            subgraph = through_pyg(subgraph, graph=self.source.graph, transform=self.transform_output, metadata=seeds.metadata)
         number_edges(subgraph, self.sampler.sampled, self.pool.empty)
         return subgraph

@@ -1,4 +1,4 @@
-"""A sample as tensors, and PyG's own form of it for the user's `transform_sampler_output` and for bidirectional subgraphs.
+"""A sample as tensors, and PyG's own form of it for the user's `transform_sampler_output`.
 
 In: a `Sample` (NumPy). Out: a `Subgraph` (torch, sharing its memory), from which the batch is put together.
 """
@@ -126,22 +126,16 @@ def through_pyg(
     subgraph: Subgraph,
     *,
     graph: Graph,
-    bidirectional: bool,
-    transform: Callable[[Any], Any] | None,
+    transform: Callable[[Any], Any],
     metadata: Metadata,
 ) -> Subgraph:
-    """Take the sample through PyG's `SamplerOutput`: make it bidirectional, let the user transform it, and read it back."""
-    output: Any = _to_homogeneous(subgraph, metadata) if graph.is_homogeneous else _to_heterogeneous(subgraph, metadata)
-    if bidirectional:
-        output = output.to_bidirectional()
-    kind = type(output)
-    if transform is not None:
-        output = transform(output)
-        if not isinstance(output, kind):
-            raise UsageError(f"transform_sampler_output must return a {kind.__name__}, got {type(output).__name__}")
+    """Let the user transform the sample in PyG's form, `SamplerOutput`, and read it back."""
+    made: Any = _to_homogeneous(subgraph, metadata) if graph.is_homogeneous else _to_heterogeneous(subgraph, metadata)
+    output = transform(made)
+    if not isinstance(output, type(made)):
+        raise UsageError(f"transform_sampler_output must return a {type(made).__name__}, got {type(output).__name__}")
     result = _from_homogeneous(output) if graph.is_homogeneous else _from_heterogeneous(output)
-    if transform is not None:
-        _check_transformed(result, graph)
+    _check_transformed(result, graph)
     if output.metadata is not None and output.metadata[0] is not None:
         result.metadata = (*output.metadata, *metadata[len(output.metadata) :])
     return result

@@ -82,11 +82,8 @@ NOTHING = make_adjacency(np.zeros(1, np.int64), np.empty(0, np.int32))._replace(
 
 def adjacency_of(sources: np.ndarray, targets: np.ndarray, num_sources: int, num_targets: int) -> Adjacency:
     """Sort links by target. Memory: 4 bytes a link (8 from 2**31 nodes on) and 8 a target; for a moment, twice as much a link."""
-    degrees = np.zeros(num_targets + 1, np.int64)
-    build_kernels.count_degrees(targets, degrees[1:])
-    indptr, indices = np.cumsum(degrees, out=degrees), np.empty(sources.size, index_dtype(num_sources))
-    build_kernels.place_edges(sources, targets, indptr[:-1].copy(), indices, np.empty(sources.size, index_dtype(sources.size)))
-    return make_adjacency(indptr, indices)
+    indices, numbers = (np.empty(sources.size, index_dtype(most)) for most in (num_sources, sources.size))
+    return make_adjacency(build_kernels.build_csc(sources, targets, num_targets, indices, numbers), indices)
 
 
 @dataclass(frozen=True, slots=True)

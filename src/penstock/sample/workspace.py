@@ -143,13 +143,20 @@ class Workspace(Scratch):
         self._plain = {e: np.empty(0, np.uint64) for e in graph.adjacency}
         self._shared: tuple[np.ndarray, ...] = ()
         self._walks: tuple[np.ndarray, ...] = ()
+        self._sorting: dict[type, np.ndarray] = {}
         self.layer = LayerScratch()
 
     @property
     def num_bytes(self) -> int:
         """Memory of tables and scratch arrays."""
-        shared = sum(array.nbytes for array in (*self._plain.values(), *self._shared, *self._walks))
+        shared = sum(array.nbytes for array in (*self._plain.values(), *self._shared, *self._walks, *self._sorting.values()))
         return super().num_bytes + shared + self.layer.num_bytes + sum(table.num_bytes for table in self.tables.values())
+
+    def sorting(self, num_edges: int, dtype: type) -> np.ndarray:
+        """Return scratch[5, num_edges] to sort edges with."""
+        if dtype not in self._sorting or self._sorting[dtype].size < 5 * num_edges:
+            self._sorting[dtype] = np.empty(5 * (num_edges + num_edges // 8), dtype)
+        return self._sorting[dtype][: 5 * num_edges].reshape(5, num_edges)
 
     def shared_scratch(self, edge_type: EdgeType, num_dst: int, longest: int) -> tuple[np.ndarray, ...]:
         """Return scratch for shared draws: what is known of the lists of an edge type (a bitmap over destinations), then arrays for lists

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from penstock.kernels._compile import kernel
 from penstock.kernels._memory import load, prefetch_write, store
 from penstock.kernels.placement.cpu import count_keys
 
 AHEAD = 16
+
+
+def build_csc(src, dst, num_dst, indices, edge_ids):
+    """Group edges by destination, see `reference.build_csc`. Returns indptr; writes the other two, of any dtypes that have room."""
+    indptr = np.zeros(num_dst + 1, np.int64)
+    count_degrees(dst, indptr[1:])
+    np.cumsum(indptr, out=indptr)
+    place_edges(src, dst, indptr[:-1].copy(), indices, edge_ids)
+    return indptr
 
 
 @kernel
