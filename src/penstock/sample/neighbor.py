@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from inspect import signature
 from typing import Any
 
@@ -311,7 +310,7 @@ class _Run:
         if ids.size < num_seen:
             table.finish(num_seen)
             table.add_seeds(ids.values, ids.values)  # the nodes that are kept, at their positions
-        layer_kernels.take(csc.indptr, frontier, layer.sources, offsets, rows.room(taken), positions.room(taken))
+        layer_kernels.take(csc.indptr, frontier, layer.sources, offsets, rows.room(taken + 1), positions.room(taken + 1))
         nodes.room(ids.size - known)[: ids.size - known] = ids.values[known:]
         nodes.size = ids.size
         return taken
@@ -340,12 +339,12 @@ class _Run:
         edges = {}
         for edge_type, csc in self.sampler.sampled.adjacency.items():
             if self.sampler.induced:
-                edges[edge_type] = self._induce(edge_type, csc)
-                continue
+                self._induce(edge_type, csc)
             row_ptr = self.row_ptr[edge_type].finish()
             positions = self.positions[edge_type].finish()
             edge_index = self._with_columns(self.rows[edge_type], row_ptr)
-            edges[edge_type] = SampledEdges(edge_index, row_ptr, positions, self.edges_per_hop[edge_type])
+            per_hop = None if self.sampler.induced else self.edges_per_hop[edge_type]
+            edges[edge_type] = SampledEdges(edge_index, row_ptr, positions, per_hop)
         nodes = {t: known.finish() for t, known in self.nodes.items()}
         trees = None
         if self.sampler.disjoint:
@@ -360,21 +359,21 @@ class _Run:
         rows.size += num_edges
         return rows.finish().reshape(2, num_edges)
 
-    def _induce(self, edge_type: EdgeType, csc: CSC) -> SampledEdges:
-        """All edges of one type among the sampled nodes: read the whole lists of these nodes, keep the sources that are in the batch."""
-        nodes = self.nodes[edge_type[2]].values
-        row_ptr, drawn = np.zeros(nodes.size + 1, np.int64), []
-
-        def make_room(count: int) -> np.ndarray:
-            drawn.append(np.empty(count, np.int64))
-            return drawn[0]
-
-        whole = replace(csc, sums=None, guide=None, draws=None)  # an induced subgraph has its edges of weight 0, too
-        neighbors, count = self._draw(edge_type, whole, nodes, -1, (0, 0, None), row_ptr, make_room)
-        (positions,), sources = drawn, np.empty(count, np.int64)
-        self.workspace.tables[edge_type[0]].lookup(neighbors, count, sources)
-        is_inside = sources >= 0
-        row_ptr = np.concatenate([[0], np.cumsum(is_inside)])[row_ptr]
-        columns = np.empty(int(row_ptr[-1]), np.int64)
-        edge_kernels.fill_columns(row_ptr, columns)
-        return SampledEdges(np.stack([sources[is_inside], columns]), row_ptr, positions[is_inside], None)
+    def _induce(self, edge_type: EdgeType, csc: CSC) -> None:
+        """Replace the sampled edges of one type by all edges among the sampled nodes: read the whole lists of these nodes, some at a time,
+        and keep the sources that are in the batch. Edges of weight 0 are among them, too."""
+        nodes, table = self.nodes[edge_type[2]].values, self.workspace.tables[edge_type[0]]
+        rows, positions, row_ptr = self.rows[edge_type], self.positions[edge_type], self.row_ptr[edge_type]
+        rows.size, positions.size, row_ptr.size = 0, 0, 1
+        count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, nodes, -1, False)
+        check_counts(edge_type, csc, nodes, -1, count, longest, rng.MAX_DEGREE)
+        begins = np.concatenate([[0], np.cumsum(csc.degrees(nodes))])
+        for first, last in pieces(begins, PIECE):
+            neighbors = self._read_whole(edge_type, csc, nodes[first:last], begins[first : last + 1])
+            sources = np.empty(neighbors.size, np.int64)
+            table.lookup(neighbors, neighbors.size, sources)
+            taken = int(np.count_nonzero(sources >= 0))
+            row_ptr.room(last - first)
+            offsets = row_ptr.whole[row_ptr.size - 1 :]
+            layer_kernels.take(csc.indptr, nodes[first:last], sources, offsets, rows.room(taken + 1), positions.room(taken + 1))
+            rows.size, positions.size, row_ptr.size = rows.size + taken, positions.size + taken, row_ptr.size + last - first
