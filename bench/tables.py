@@ -218,6 +218,9 @@ def speed_page() -> str:
     small = read("small_graphs")
     if small:
         lines += small_section(small)
+    subgraphs = read("subgraph_types")
+    if subgraphs:
+        lines += subgraphs_section(subgraphs)
     attention = read("attention")
     if attention:
         lines += attention_section(attention)
@@ -278,6 +281,26 @@ def small_section(small: dict[str, Any]) -> list[str]:
         ),
         "",
         *table(["graph", "seeds a batch", "Penstock, no threads", "Penstock, 2 threads", "PyG, no workers", "PyG, 2 workers"], rows),
+        "",
+    ]
+
+
+def subgraphs_section(subgraphs: dict[str, Any]) -> list[str]:
+    """Kinds of subgraphs."""
+    rates, ratios, rows = subgraphs["seeds_per_s"], subgraphs["over_pyg"], []
+    for kind in (name for name in rates if not name.startswith(PYG)):
+        peers = (f"{PYG}{kind}", f"{PYG}{kind}{PROCESSES}")
+        rows.append([kind, rate(rates[kind]), *(f"{rate(rates[name])}: {ratios[name]['median']:.3g}x" for name in peers if name in rates)])
+    return [
+        "## Kinds of subgraphs",
+        "",
+        *fold(
+            f"`{subgraphs['command']}`, {machine(subgraphs)}. Seeds a second, medians, least and most in brackets; then how many times as "
+            "fast Penstock is. Small, batches of 1,024 seeds with features, fanouts 15, 10, 5. Bidirectional: each sampled edge and its "
+            "reverse; induced: all edges among the nodes."
+        ),
+        "",
+        *table(["subgraph", "Penstock, 2 threads", "PyG", "PyG, 2 workers"], rows),
         "",
     ]
 

@@ -5,6 +5,7 @@ import gc
 import json
 import re
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -41,6 +42,7 @@ from bench import (
     questions,
     slow_lists,
     small_graphs,
+    subgraph_types,
     tables,
     trainers,
     typed,
@@ -412,6 +414,14 @@ def test_ducati_splits_on_a_device(toy, monkeypatch):
 def test_small():
     found = small_graphs.measure(small_graphs.make(50, 4, 3), 8, rounds=1, seconds=0.05)
     assert all(found["batches_per_s"][name]["median"] > 0 for name in small_graphs.OURS)
+
+
+def test_subgraph_types(toy, monkeypatch):
+    monkeypatch.setattr(subgraph_types, "in_turns", partial(common.in_turns, rounds=1, seconds=0.05))
+    monkeypatch.setattr(sys, "argv", ["subgraph_types", str(toy)])
+    subgraph_types.main()
+    section = tables.subgraphs_section(common.read("subgraph_types"))
+    assert all(any(line.startswith(f"| {kind} | ") for line in section) for kind in subgraph_types.KINDS)
 
 
 def test_typed(monkeypatch):
