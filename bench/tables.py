@@ -290,14 +290,15 @@ def subgraphs_section(subgraphs: dict[str, Any]) -> list[str]:
     rates, ratios, rows = subgraphs["seeds_per_s"], subgraphs["over_pyg"], []
     for kind in (name for name in rates if not name.startswith(PYG)):
         peers = (f"{PYG}{kind}", f"{PYG}{kind}{PROCESSES}")
-        rows.append([kind, rate(rates[kind]), *(f"{rate(rates[name])}: {ratios[name]['median']:.3g}x" for name in peers if name in rates)])
+        cells = [f"{rate(rates[name])}: {ratios[name]['median']:.3g}x" if name in rates else "-" for name in peers]
+        rows.append([kind, rate(rates[kind]), *cells])
     return [
         "## Kinds of subgraphs",
         "",
         *fold(
             f"`{subgraphs['command']}`, {machine(subgraphs)}. Seeds a second, medians, least and most in brackets; then how many times as "
             "fast Penstock is. Small, batches of 1,024 seeds with features, fanouts 15, 10, 5. Bidirectional: each sampled edge and its "
-            "reverse; induced: all edges among the nodes."
+            "reverse; induced: all edges among the nodes, for which PyG needs torch-sparse."
         ),
         "",
         *table(["subgraph", "Penstock, 2 threads", "PyG", "PyG, 2 workers"], rows),

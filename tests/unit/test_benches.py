@@ -421,7 +421,7 @@ def test_subgraph_types(toy, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["subgraph_types", str(toy)])
     subgraph_types.main()
     section = tables.subgraphs_section(common.read("subgraph_types"))
-    assert all(any(line.startswith(f"| {kind} | ") for line in section) for kind in subgraph_types.KINDS)
+    assert all(any(line.startswith(f"| {kind} | ") for line in section) for kind in (*subgraph_types.KINDS, *subgraph_types.OURS))
 
 
 def test_typed(monkeypatch):
