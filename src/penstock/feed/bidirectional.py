@@ -84,10 +84,10 @@ def union(
     for end, out in enumerate((src, dst)):
         np.concatenate((edges[end], others[end]), out=out, casting="same_kind")
     by_source = sort_kernels.build_csc(dst, src, num_src, targets, numbers)
-    edge_kernels.fill_columns(by_source, src)
-    sources, keys = dst, targets
-    by_target = sort_kernels.build_csc(src, keys, num_dst, sources, order)
-    edge_kernels.fill_columns(by_target, targets)
+    edge_kernels.fill_columns(by_source, src)  # now src, targets and numbers are of the edges by source
+    sources = dst
+    by_target = sort_kernels.build_csc(src, targets, num_dst, sources, order)
+    edge_kernels.fill_columns(by_target, targets)  # now sources and targets are of the edges by target, and order of these among the former
     is_first = np.ones(num_edges, bool)
     is_first[1:] = (sources[1:] != sources[:-1]) | (targets[1:] != targets[:-1])
     both = allocate(2 * int(np.count_nonzero(is_first)), np.int64).reshape(2, -1)
