@@ -279,6 +279,30 @@ def test_transforms(num_workers, in_workers):
         assert order == sorted(order)
 
 
+@pytest.mark.parametrize("is_typed", [False, True])
+def test_each_seed_has_an_induced_subgraph_of_its_own(is_typed):
+    """As in ShaDow-GNN: the nodes that are drawn for it, and all edges among them."""
+    data, seeds = (typed_data(), "paper") if is_typed else (homogeneous_data(), None)
+    options = dict(input_nodes=seeds, batch_size=20, disjoint=True, seed=3)
+    drawn = NeighborLoader(data, [4, 3], **options)
+    for batch, of_draws in zip(NeighborLoader(data, [4, 3], **options, subgraph_type="induced"), drawn, strict=True):
+        for node_type in data.node_types if is_typed else [None]:
+            ours, theirs = (each if node_type is None else each[node_type] for each in (batch, of_draws))
+            assert torch.equal(ours.n_id, theirs.n_id)
+            assert torch.equal(ours.batch, theirs.batch)
+        for edge_type in data.edge_types if is_typed else [None]:
+            edges, ends = (batch, [batch, batch]) if edge_type is None else (batch[edge_type], [batch[edge_type[end]] for end in (0, 2)])
+            sources, targets = (end.batch[edges.edge_index[i]] for i, end in enumerate(ends))
+            assert torch.equal(sources, targets)
+            for tree in range(20):
+                num_nodes = [of_type.num_nodes for of_type in ([data, data] if edge_type is None else [data[t] for t in edge_type[::2]])]
+                inside = [torch.zeros(count, dtype=torch.bool) for count in num_nodes]
+                for each, end in zip(inside, ends, strict=True):
+                    each[end.n_id[end.batch == tree]] = True
+                (source, target) = (data if edge_type is None else data[edge_type]).edge_index
+                assert torch.equal(edges.e_id[targets == tree].sort().values, (inside[0][source] & inside[1][target]).nonzero().view(-1))
+
+
 def test_bidirectional_has_both_directions():
     data = homogeneous_data()
     for batch in NeighborLoader(data, [3, 3], batch_size=50, subgraph_type="bidirectional"):
@@ -313,7 +337,6 @@ def test_bidirectional_has_both_directions():
         ({"num_worker": 2}, UsageError, "unknown argument 'num_worker' for NeighborLoader: did you mean 'num_workers'"),
         ({"shuffle": True, "sampler": range(300)}, UsageError, "sampler excludes shuffle"),
         ({"batch_sampler": [[1]], "batch_size": 4}, UsageError, "batch_sampler excludes"),
-        ({"disjoint": True, "subgraph_type": "induced"}, UsageError, "no induced subgraphs"),
         ({"weight_attr": "w"}, penstock.errors.MissingFieldError, "edges have no field 'w' to weigh them by"),
         ({"neighbor_sampler": object()}, NotSupportedError, "neighbor_sampler"),
         ({"split": "a"}, UsageError, "split names a split of a store"),

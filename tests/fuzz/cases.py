@@ -206,7 +206,7 @@ def random_case(dice, folder):
     if dice.chance(0.2):
         options["input_id"] = input_ids = torch.randperm(seeds.numel(), generator=dice.generator) + 1000
     options["subgraph_type"] = dice.choice(["directional"] * 4 + ["induced", "bidirectional"])
-    options["disjoint"] = options["subgraph_type"] != "induced" and dice.chance(0.25)
+    options["disjoint"] = dice.chance(0.25)
     are_weighted = any("edge_weight" in graph.rows[e] for e in graph.edge_index)
     options["weight_attr"] = "edge_weight" if are_weighted and dice.chance(0.7) else None
     options["time_attr"], options["temporal_strategy"], options["input_time"], moments = None, dice.choice(["uniform", "last"]), None, None

@@ -74,14 +74,19 @@ def check_edges(case, batch, edge_type):
 
 
 def check_induced(case, batch, num_seeds):
-    """All edges among the nodes, each once; of a seed that comes twice, any of the two has them."""
+    """All edges among the nodes (of a tree), each once; of a seed that comes twice, any of the two has them."""
     for edge_type, (source, target) in case.graph.edge_index.items():
-        sources, targets = (of_type(batch, end).n_id for end in (edge_type[0], edge_type[2]))
-        among = (torch.isin(source, sources) & torch.isin(target, targets)).nonzero().view(-1)
-        numbers = numbers_of(case, batch, edge_type).sort().values
-        are_distinct = all(ids.unique().numel() == ids.numel() for ids in (sources, targets))
-        assert torch.equal(numbers if are_distinct else numbers.unique(), among)
-        assert "num_sampled_edges" not in of_type(batch, edge_type)
+        edges, sources, targets = (of_type(batch, each) for each in (edge_type, edge_type[0], edge_type[2]))
+        numbers = numbers_of(case, batch, edge_type)
+        assert "num_sampled_edges" not in edges
+        for tree in range(num_seeds) if case.is_disjoint else [None]:
+            ids, ends, there = sources.n_id, targets.n_id, numbers
+            if tree is not None:
+                there = numbers[targets.batch[edges.edge_index[1]] == tree]
+                ids, ends = ids[sources.batch == tree], ends[targets.batch == tree]
+            among = (torch.isin(source, ids) & torch.isin(target, ends)).nonzero().view(-1)
+            are_distinct = all(each.unique().numel() == each.numel() for each in (ids, ends))
+            assert torch.equal(there.sort().values if are_distinct else there.unique(), among)
 
 
 def check_walked(case, maker, batch, positions, place):

@@ -70,8 +70,6 @@ class NeighborSampler:
         self.is_temporal = any(csc.timed is not None for csc in graph.adjacency.values())
         if induced and self.is_temporal:
             raise UsageError("sampling by time has no induced subgraphs, which would hold later edges: take subgraph_type='directional'")
-        if disjoint and induced:
-            raise UsageError("disjoint sampling has no induced subgraphs: take subgraph_type='directional', or disjoint=False")
         if self.is_temporal and any(csc.sums is not None for csc in graph.adjacency.values()):
             raise NotSupportedError("sampling by time and by weight at once is not supported (nor by PyG): leave out one of them")
         if shared_draws:
@@ -360,9 +358,11 @@ class _Run:
         return rows.finish().reshape(2, num_edges)
 
     def _induce(self, edge_type: EdgeType, csc: CSC) -> None:
-        """Replace the sampled edges of one type by all edges among the sampled nodes: read the whole lists of these nodes, some at a time,
-        and keep the sources that are in the batch. Edges of weight 0 are among them, too."""
-        nodes, table = self.nodes[edge_type[2]].values, self.workspace.tables[edge_type[0]]
+        """Replace the sampled edges of one type by all edges among the sampled nodes, or those of a tree: read the whole lists of these
+        nodes, some at a time, and keep the sources that are in the batch. Edges of weight 0 are among them, too."""
+        nodes, trees, table = self.nodes[edge_type[2]].values, None, self.workspace.tables[edge_type[0]]
+        if self.sampler.disjoint:
+            trees, nodes = np.divmod(nodes, max(csc.num_dst, 1))
         rows, positions, row_ptr = self.rows[edge_type], self.positions[edge_type], self.row_ptr[edge_type]
         rows.size, positions.size, row_ptr.size = 0, 0, 1
         count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, nodes, -1, False)
@@ -370,6 +370,8 @@ class _Run:
         begins = np.concatenate([[0], np.cumsum(csc.degrees(nodes))])
         for first, last in pieces(begins, PIECE):
             neighbors = self._read_whole(edge_type, csc, nodes[first:last], begins[first : last + 1])
+            if trees is not None:
+                neighbors = neighbors + np.repeat(trees[first:last], np.diff(begins[first : last + 1])) * self.graph.num_nodes[edge_type[0]]
             sources = np.empty(neighbors.size, np.int64)
             table.lookup(neighbors, neighbors.size, sources)
             taken = int(np.count_nonzero(sources >= 0))
