@@ -56,7 +56,9 @@ def test_homogeneous(num_nodes, num_edges):
         for pair, position in zip(pairs.T.tolist(), edges.positions.tolist(), strict=True):
             first.setdefault(tuple(pair), position)
     assert found.edges[EDGE].positions.tolist() == [first[tuple(pair)] for pair in found.edges[EDGE].edge_index.T.tolist()]
-    assert (found.num_nodes_per_hop, found.edges[EDGE].num_per_hop, found.edges[EDGE].row_ptr) == (None, None, None)
+    assert (found.num_nodes_per_hop, found.edges[EDGE].num_per_hop) == (None, None)
+    by_target = theirs.col.bincount(minlength=num_nodes).cumsum(0)
+    assert found.edges[EDGE].row_ptr.tolist() == [0, *by_target.tolist()]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -76,6 +78,7 @@ def test_typed(edge_types, seed):
     assert len(ours) == len(their_warnings)
     for e, each in found.edges.items():
         assert torch.equal(each.edge_index, torch.stack([theirs.row[e], theirs.col[e]])), e
+        assert each.row_ptr is None or torch.equal(each.row_ptr.diff(), theirs.col[e].bincount(minlength=size[e[2]])), e
         assert (each.positions is None) == (theirs.edge[e] is None), e
         assert each.positions is None or torch.equal(each.positions, theirs.edge[e]), e
 
@@ -85,11 +88,12 @@ def test_many_edges():
     random = np.random.default_rng(0)
     num_src, num_dst = 3_000, 2_000
     lists = [(random.integers(0, num_src, n), random.integers(0, num_dst, n)) for n in (50_000, 30_000)]
-    both, numbers = union(*lists, num_src, num_dst, WORKSPACE, np.empty)
+    both, row_ptr, numbers = union(*lists, num_src, num_dst, WORKSPACE, np.empty)
     keys = np.concatenate([sources + targets * num_src for sources, targets in lists])
     expected, first = np.unique(keys, return_index=True)
     assert np.array_equal(both[0] + both[1] * num_src, expected)
     assert np.array_equal(numbers, first)
+    assert np.array_equal(np.repeat(np.arange(num_dst), np.diff(row_ptr)), both[1])
 
 
 def test_an_edge_that_was_sampled_keeps_its_number():

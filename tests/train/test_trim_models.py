@@ -33,7 +33,11 @@ def test_other_edges_are_left_to_the_layers(caplog):
         batch = make_batch(data)
         assert len(model(batch.x, batch.edge_index.flip(1))) == batch.num_nodes
         assert torch.equal(model(data.x, data.edge_index), before)
-    assert [message for message in caplog.messages if "edges without hops" in message] == caplog.messages[:1] == caplog.messages
+    assert (
+        [message for message in caplog.messages if "edges that no loader of Penstock made" in message]
+        == caplog.messages[:1]
+        == caplog.messages
+    )
 
 
 def test_batches_that_have_no_hops_are_computed_whole():

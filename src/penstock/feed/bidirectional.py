@@ -44,12 +44,12 @@ def with_reverses(subgraph: Subgraph, is_homogeneous: bool, workspace: Workspace
             continue
         (sources, targets), (targets_back, sources_back) = found[edge_type], found[reverse_type]
         lists = (sources, targets), (sources_back, targets_back)
-        both, numbers = union(*lists, size[edge_type[0]], size[edge_type[2]], workspace, allocate)
+        both, row_ptr, numbers = union(*lists, size[edge_type[0]], size[edge_type[2]], workspace, allocate)
         edge_index, positions = torch.from_numpy(both), subgraph.edges[edge_type].positions if is_homogeneous else None
         if positions is not None:
             numbers[numbers >= sources.size] -= sources.size
             positions = torch.from_numpy(np.take(positions.numpy(), numbers, out=allocate(numbers.size, np.int64), mode="clip"))
-        edges[edge_type] = SubgraphEdges(edge_index, None, positions, None, None)
+        edges[edge_type] = SubgraphEdges(edge_index, torch.from_numpy(row_ptr), positions, None, None)
         if reverse_type[1] == f"rev_{edge_type[1]}":
             edges[reverse_type] = SubgraphEdges(edge_index.flip(0), None, None, None, None)
     return Subgraph(subgraph.nodes, edges, None, subgraph.trees)
@@ -71,13 +71,13 @@ def _reverse_of(edge_type: EdgeType, edge_types: Collection[EdgeType]) -> EdgeTy
 
 def union(
     edges: Edges, others: Edges, num_src: int, num_dst: int, workspace: Workspace, allocate: Allocator
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sort the edges of two lists by target and source, and drop all but the first of equal ones.
 
     Args:
         num_src, num_dst: their ends lie in [0, num_src) and [0, num_dst).
     Returns:
-        (int64[2, n], the edges; int64[n], their positions in the one list followed by the other).
+        (int64[2, n], the edges; int64[num_dst + 1], row pointers; int64[n], positions of the edges in the one list followed by the other).
     """
     num_edges = edges[0].size + others[0].size
     src, dst, targets, numbers, order = workspace.sorting(num_edges, index_dtype(max(num_edges, num_src, num_dst)))
@@ -92,4 +92,5 @@ def union(
     is_first[1:] = (sources[1:] != sources[:-1]) | (targets[1:] != targets[:-1])
     both = allocate(2 * int(np.count_nonzero(is_first)), np.int64).reshape(2, -1)
     both[0], both[1] = sources[is_first], targets[is_first]
-    return both, numbers[order[is_first]].astype(np.int64)
+    row_ptr = np.concatenate([[0], np.cumsum(is_first, dtype=np.int64)])[by_target]
+    return both, row_ptr, numbers[order[is_first]].astype(np.int64)

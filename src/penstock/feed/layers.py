@@ -95,7 +95,7 @@ def has_weights(adj_t: torch.Tensor) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Hops:
-    """How the edges of one type of a batch fall into hops.
+    """How the edges of one type of a batch fall into hops. All are one hop, with all nodes before and after it, where there are none.
 
     Attributes:
         num_src, num_dst: nodes known after each hop, seeds first, of the types of sources and destinations.
@@ -225,8 +225,7 @@ def note_edges(batch: Data | HeteroData) -> None:
     for store in batch.edge_stores:
         if store.get("row_ptr") is not None:
             store._made_with = store.edge_index, store.row_ptr, (id(store.edge_index), _num_writes(store.edge_index))
-            if store.get("num_sampled_edges") is not None:
-                _hops[store.edge_index] = _hops_in(batch, store)
+            _hops[store.edge_index] = _without_hops(batch, store) if store.get("num_sampled_edges") is None else _hops_in(batch, store)
 
 
 def _num_writes(tensor: torch.Tensor) -> int:
@@ -262,3 +261,11 @@ def _hops_in(batch: Data | HeteroData, store) -> Hops:
     if store.get("row_ptr") is None or not hasattr(store, "_made_with"):
         raise MissingFieldError("no row_ptr: layers() takes batches of penstock.NeighborLoader, subgraph_type='directional'")
     return Hops(num_src, num_dst, tuple(store.num_sampled_edges), store.row_ptr, _num_writes(store.edge_index))
+
+
+def _without_hops(batch: Data | HeteroData, store) -> Hops:
+    """Of induced and bidirectional batches: a hop that finds no node, so that each layer is given all rows and gives all."""
+    num_dst = store.row_ptr.numel() - 1
+    num_src = batch[store._key[0]].num_nodes if isinstance(batch, HeteroData) else num_dst
+    assert num_src is not None
+    return Hops((num_src, num_src), (num_dst, num_dst), (store.edge_index.shape[1],), store.row_ptr, _num_writes(store.edge_index))

@@ -5,7 +5,8 @@ the whole batch, up to the order of sums.
 
 The number of rows that a layer is given tells how far from the seeds it is, since after each hop another number of nodes is known. It takes
 the edges of that hop and of those nearer to the seeds, as a sparse matrix where it can (`feed/layers.py`), and returns the rows of the
-nodes known one hop earlier. Edges that no loader made, a whole graph's for instance, are left to the layer itself.
+nodes known one hop earlier. Of batches without hops (induced, bidirectional) it returns all rows. Edges that no loader made, a whole
+graph's for instance, are left to the layer itself.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ class Talk:
         """Warn that the model is trained on edges that cannot be trimmed."""
         if not self.is_of_whole:
             logger.warning(
-                "a trimmed model is trained on edges without hops, as in induced batches or a whole graph, or that were changed since "
-                "their loader made them: it computes the whole of them"
+                "a trimmed model is trained on edges that no loader of Penstock made, as in a whole graph, or that were changed since: it "
+                "computes the whole of them, as PyG does"
             )
         self.is_of_whole = True
 
@@ -140,10 +141,12 @@ class Trimmed(TrimmedLayer):
         hops = hops_of(edge_index, len(rows[0]), len(rows[1])) if is_seen else None
         if hops is None:
             return None
-        if more.pop("return_attention_weights", None) is not None:
-            raise UsageError("return_attention_weights: a trimmed layer has those of some edges only; take them from a model without trim")
-        more.pop("size", None)
         layer = _layer_of(hops, edge_index, len(rows[0]), len(rows[1]))
+        if more.get("return_attention_weights") is not None:
+            if layer.num_dst == len(rows[1]):
+                return of_class(conv, x, edge_index, **more)
+            raise UsageError("return_attention_weights: a trimmed layer has those of some edges only; take them from a model without trim")
+        more = {name: value for name, value in more.items() if name not in ("return_attention_weights", "size")}
         for name in [name for name in OF_EDGES if more.get(name) is not None]:
             if len(more[name]) != edge_index.size(1):
                 raise UsageError(f"{name} has {len(more[name])} values, and the batch {edge_index.size(1)} edges")
