@@ -418,6 +418,7 @@ def test_small():
 
 def test_subgraph_types(toy, monkeypatch):
     monkeypatch.setattr(subgraph_types, "in_turns", partial(common.in_turns, rounds=1, seconds=0.05))
+    monkeypatch.setattr(subgraph_types, "ROUNDS", 1)
     monkeypatch.setattr(sys, "argv", ["subgraph_types", str(toy)])
     subgraph_types.main()
     section = tables.subgraphs_section(common.read("subgraph_types"))
