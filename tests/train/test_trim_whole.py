@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch_geometric import nn as pyg
+from torch_geometric.data import HeteroData
 
 import penstock
 from penstock.errors import UsageError
@@ -67,3 +68,16 @@ def test_shares_of_attention_and_edges_that_were_written_to():
     batch.edge_index[0, 0] = 1
     with pytest.raises(UsageError, match="were written to since the loader made it"):
         conv(batch.x, batch.edge_index)
+
+
+def test_shares_of_attention_where_a_hop_finds_no_destinations():
+    """The layer gives as many rows of these as it is given, and yet other edges are left out."""
+    data, to, back = HeteroData(), ("a", "to", "b"), ("b", "back", "a")
+    data["a"].x, data["b"].x = torch.rand(3, WIDTH).double(), torch.rand(2, WIDTH).double()
+    data[to].edge_index, data[back].edge_index = torch.tensor([[0, 1], [0, 1]]), torch.tensor([[1], [0]])
+    batch = make_batch(data, (1, 1, 1), input_nodes=("b", [0]), batch_size=1)
+    assert (batch["a"].num_sampled_nodes, batch["b"].num_sampled_nodes) == ([0, 1, 0, 1], [1, 0, 1, 0])
+    conv, rows = penstock.trim(pyg.GATConv(WIDTH, 4, add_self_loops=False).double()), (batch["a"].x[:1], batch["b"].x[:1])
+    assert len(conv(rows, batch[to].edge_index)) == 1
+    with pytest.raises(UsageError, match="return_attention_weights"):
+        conv(rows, batch[to].edge_index, return_attention_weights=True)

@@ -143,7 +143,7 @@ class Trimmed(TrimmedLayer):
             return None
         layer = _layer_of(hops, edge_index, len(rows[0]), len(rows[1]))
         if more.get("return_attention_weights") is not None:
-            if layer.num_dst == len(rows[1]):
+            if layer.num_dst == len(rows[1]) and layer.sources.numel() == edge_index.size(1):
                 return of_class(conv, x, edge_index, **more)
             raise UsageError("return_attention_weights: a trimmed layer has those of some edges only; take them from a model without trim")
         more = {name: value for name, value in more.items() if name not in ("return_attention_weights", "size")}
