@@ -34,7 +34,7 @@ def test_other_edges_are_left_to_the_layers(caplog):
         assert len(model(batch.x, batch.edge_index.flip(1))) == batch.num_nodes
         assert torch.equal(model(data.x, data.edge_index), before)
     assert (
-        [message for message in caplog.messages if "edges that no loader of Penstock made" in message]
+        [message for message in caplog.messages if "edges that no loader of Penstock sorted" in message]
         == caplog.messages[:1]
         == caplog.messages
     )

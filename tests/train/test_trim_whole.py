@@ -46,6 +46,22 @@ def test_typed_graphs(name, kind):
         assert_alike(typed_results(trimmed_model, batch), typed_results(model, batch))
 
 
+def test_reverses_in_typed_bidirectional_batches_are_left_to_the_layers(caplog):
+    """They are sorted by source, as in PyG."""
+    to, back = ("a", "to", "b"), ("b", "rev_to", "a")
+    ends = torch.stack([torch.arange(30), torch.arange(30) % 7])
+    data = HeteroData({"a": {"x": torch.rand(30, WIDTH).double()}, "b": {"x": torch.rand(7, WIDTH).double()}})
+    data[to].edge_index, data[back].edge_index = ends, ends.flip(0)
+    batch = make_batch(data, (5, 5), input_nodes="b", batch_size=3, subgraph_type="bidirectional")
+    conv = penstock.trim(pyg.SAGEConv(WIDTH, WIDTH).double())
+    rows = batch["a"].x, batch["b"].x
+    assert len(conv(rows, batch[to].edge_index)) == len(rows[1])
+    assert not caplog.messages
+    assert len(conv(rows[::-1], batch[back].edge_index)) == len(rows[0])
+    [message] = caplog.messages
+    assert "the reverses in a typed bidirectional batch" in message
+
+
 @pytest.mark.parametrize("kind", KINDS[:2], ids=lambda kind: kind["subgraph_type"])
 @pytest.mark.parametrize("case", ["sage", "gcn", "gat"])
 def test_by_products(case, kind, monkeypatch):

@@ -83,8 +83,8 @@ class Talk:
         """Warn that the model is trained on edges that cannot be trimmed."""
         if not self.is_of_whole:
             logger.warning(
-                "a trimmed model is trained on edges that no loader of Penstock made, as in a whole graph, or that were changed since: it "
-                "computes the whole of them, as PyG does"
+                "a trimmed model is trained on edges that no loader of Penstock sorted by target, as in a whole graph or the reverses in a "
+                "typed bidirectional batch, or that were changed since: it computes the whole of them, as PyG does"
             )
         self.is_of_whole = True
 
