@@ -3,7 +3,7 @@
 In: a directional subgraph. Out: its nodes with more edges, sorted by target, those of a target by source; no hops. The edges and their
 order are those of PyG's `to_bidirectional`, in a fraction of its time: they are sorted by counting, twice. In homogeneous graphs a sampled
 edge keeps its number, and any other has that of the edge that it reverses. (In PyG, two sampled edges that reverse each other get each
-other's.) In typed graphs edges have no numbers, as in PyG.
+other's.) In typed graphs edges have no numbers, as in PyG, unless their type has no reverses and stays as it is.
 """
 
 from __future__ import annotations
