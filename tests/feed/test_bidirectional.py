@@ -112,3 +112,18 @@ def test_a_type_without_reverses_is_named():
     loader = NeighborLoader(data, [2], ("paper", torch.tensor([2])), batch_size=1, subgraph_type="bidirectional")
     with pytest.warns(UserWarning, match="no edge type that holds the reverses of field/holds/paper, or more than one"):
         next(iter(loader))
+
+
+@pytest.mark.parametrize("kind", ["bidirectional", "induced"])
+def test_a_transform_is_told_of_no_hops(kind):
+    """As by PyG, whose `to_bidirectional` sets None."""
+    data, told = HeteroData(), []
+    data["paper"].num_nodes = 4
+    data[CITES].edge_index = torch.tensor([[0, 1], [2, 3]])
+
+    def note(output):
+        told.append((output.num_sampled_nodes, output.num_sampled_edges))
+        return output
+
+    next(iter(NeighborLoader(data, [2], "paper", batch_size=4, subgraph_type=kind, transform_sampler_output=note)))
+    assert told == [(None, None)]

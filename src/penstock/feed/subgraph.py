@@ -183,7 +183,7 @@ def _to_heterogeneous(subgraph: Subgraph, metadata: Any) -> HeteroSamplerOutput:
         edge={e: sampled.positions for e, sampled in edges.items()},
         batch=subgraph.trees,
         num_sampled_nodes=subgraph.num_nodes_per_hop,
-        num_sampled_edges={e: sampled.num_per_hop for e, sampled in edges.items() if sampled.num_per_hop is not None},
+        num_sampled_edges={e: sampled.num_per_hop for e, sampled in edges.items() if sampled.num_per_hop is not None} or None,
         metadata=metadata,
     )
 
