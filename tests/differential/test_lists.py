@@ -49,7 +49,9 @@ def element_tier(csc):
     return HostTier([csc.indices])
 
 
-@pytest.mark.parametrize("options", [{}, {"replace": True}, {"disjoint": True}, {"induced": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"replace": True}, {"disjoint": True}, {"induced": True}, {"disjoint": True, "induced": True}], ids=str
+)
 @pytest.mark.parametrize("capacity", ["0", "1 list", "30%", "1GiB"])
 def test_the_sampler_cannot_tell(capacity, options):
     random = np.random.default_rng(5)
