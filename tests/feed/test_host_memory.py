@@ -163,6 +163,15 @@ def test_an_induced_subgraph_is_not_profiled(stores):
         loader_of(stores["plain"], plan=Plan(host_memory="8GiB"), subgraph_type="induced")
 
 
+def test_reverses_of_bidirectional_batches_are_counted(stores):
+    options = dict(plan=Plan(order="sequential"), batch_size=50)
+    makers = (loader_of(stores["plain"], subgraph_type=kind, **options).engine.maker for kind in ("directional", "bidirectional"))
+    drawn, both = (take_profile(maker, (), 4) for maker in makers)
+    assert both.sample_bytes > 1.5 * drawn.sample_bytes
+    assert both.held_bytes > 1.2 * drawn.held_bytes
+    assert both.workspace_bytes > drawn.workspace_bytes
+
+
 @pytest.mark.parametrize("kind", ["plain", "typed"])
 @pytest.mark.parametrize("plan", ["ginex", "gnnlab", "bgl", "mmap"])
 def test_a_loader_beside_another(kind, plan, stores):

@@ -13,15 +13,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+from torch_geometric.sampler.base import SubgraphType
 
 from penstock.cache.presample import distinct_nodes, draw_apart, lists_read
 from penstock.errors import UsageError
+from penstock.feed.bidirectional import with_reverses
 from penstock.feed.held import hold
 from penstock.feed.maker import BatchMaker
 from penstock.feed.subgraph import subgraph_of
 from penstock.gather.hops import size_of
 from penstock.records import EdgeType, NodeType, Sample
 from penstock.sample.shared import PIECE
+from penstock.sample.workspace import Workspace
 from penstock.store.progress import told
 
 MAX_BATCHES = 64
@@ -81,7 +84,7 @@ def take_profile(maker: BatchMaker, node_types: Iterable[NodeType], max_batches:
         if index >= MIN_BATCHES and time.perf_counter() - started > MAX_SECONDS:
             break
         sample = batches.draw(0, index, workspace)
-        _measure(profile, sample, maker)
+        _measure(profile, sample, maker, workspace)
         for t, ids in distinct_nodes(sampler, sample).items():
             if t in chosen:
                 _count(ids, profile.row_visits[t])
@@ -98,12 +101,18 @@ def take_profile(maker: BatchMaker, node_types: Iterable[NodeType], max_batches:
     return profile
 
 
-def _measure(profile: Profile, sample: Sample, maker: BatchMaker) -> None:
+def _measure(profile: Profile, sample: Sample, maker: BatchMaker, workspace: Workspace) -> None:
     graph, walks = maker.sampler.sampled, maker.sampler.walks
     num_edges = sum(one.positions.size for one in sample.edges.values())
-    numbered = sum(one.positions.nbytes for e, one in sample.edges.items() if graph.adjacency[e].edge_ids is not None)
-    whole = sample.num_bytes + numbered + (4 * num_edges if walks else 0)  # walks have weights too
-    held = hold(subgraph_of(sample), graph, np.empty)
+    subgraph, num_bytes = subgraph_of(sample), sample.num_bytes
+    if maker.subgraph_type == SubgraphType.bidirectional:  # the sample is there while its edges are sorted
+        subgraph = with_reverses(subgraph, maker.sampler.graph.is_homogeneous, workspace, np.empty)
+        parts = [part for one in subgraph.edges.values() for part in (one.edge_index, one.row_ptr, one.positions)]
+        num_bytes += sum(part.nbytes for part in parts if part is not None)
+    positions = [one.positions for e, one in subgraph.edges.items() if graph.adjacency[e].edge_ids is not None]
+    numbered = sum(each.nbytes for each in positions if each is not None)
+    whole = num_bytes + numbered + (4 * num_edges if walks else 0)  # walks have weights too
+    held = hold(subgraph, graph, np.empty)
     profile.sample_bytes = max(profile.sample_bytes, whole)
     profile.held_bytes = max(profile.held_bytes, held.nbytes if isinstance(held, np.ndarray) else whole)
     whole_lists = PIECE if maker.sampler.shared_draws or maker.sampler.layer_wise else 0
