@@ -88,7 +88,8 @@ class BufferPool:
         return self._total_bytes
 
     def _take(self, num_bytes: int) -> _Buffer:
-        """The smallest idle buffer that fits and is not much too large; else a new one, in place of idle ones if there is much memory."""
+        """The smallest idle buffer that fits and is not much too large; else a new one, in place of one that is somewhat too small, and of
+        others where there is much memory."""
         while self._returned:
             self._idle.append(self._returned.popleft())
         self._look(self._total_bytes - sum(buffer.num_bytes for buffer in self._idle) + num_bytes)
@@ -97,7 +98,10 @@ class BufferPool:
             buffer = min(fitting, key=lambda buffer: buffer.num_bytes)
             self._idle.remove(buffer)
             return buffer
-        while self._idle and self._total_bytes + num_bytes > self._most_used + self._most_used // _SPARE:
+        outgrown = [buffer for buffer in self._idle if buffer.num_bytes < num_bytes <= 2 * buffer.num_bytes]
+        if outgrown:
+            self._drop(max(outgrown, key=lambda buffer: buffer.num_bytes))
+        while self._idle and self._total_bytes + num_bytes > self._limit:
             self._drop(min(self._idle, key=lambda buffer: abs(math.log(buffer.num_bytes / num_bytes))))
         buffer = _Buffer(num_bytes + num_bytes // _HEADROOM)
         self._total_bytes += buffer.num_bytes
@@ -105,17 +109,20 @@ class BufferPool:
         return buffer
 
     def _look(self, used_bytes: int) -> None:
-        """Note how much is in use. Let go of idle buffers where most of the memory was idle for long: somebody held many batches, and does
-        no more."""
+        """Note how much is in use. Let go of idle buffers where much memory was idle for long: somebody held many batches, say, and does no
+        more."""
         self._most_used = max(self._most_used, used_bytes)
         self._num_taken += 1
         if self._num_taken % _LOOKED_AT:
             return
-        if 2 * self._most_used < self._total_bytes:
-            for buffer in sorted(self._idle, key=lambda buffer: buffer.num_bytes, reverse=True):
-                if self._total_bytes - buffer.num_bytes >= self._most_used:
-                    self._drop(buffer)
+        for buffer in sorted(self._idle, key=lambda buffer: buffer.num_bytes, reverse=True):
+            if self._total_bytes > self._limit and self._total_bytes - buffer.num_bytes >= self._most_used:
+                self._drop(buffer)
         self._most_used = used_bytes
+
+    @property
+    def _limit(self) -> int:
+        return self._most_used + self._most_used // _SPARE
 
     def _drop(self, buffer: _Buffer) -> None:
         self._idle.remove(buffer)
