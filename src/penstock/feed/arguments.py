@@ -78,8 +78,8 @@ def check_walked(sampler: NeighborSampler, seeds: SeedSet, subgraph_type: Subgra
     assert sampler.walks is not None
     if subgraph_type == SubgraphType.bidirectional or others.get("transform_output") is not None:
         raise NotSupportedError(
-            "walks make edges with weights, which PyG's SamplerOutput has no place for: take subgraph_type='directional', and no "
-            "transform_sampler_output"
+            "walks make edges with weights, for which neither bidirectional subgraphs nor PyG's SamplerOutput have a place: take "
+            "subgraph_type='directional', and no transform_sampler_output"
         )
     node_type = sampler.walks.edge_type[2]
     if set(seeds.node_types) != {node_type}:
