@@ -171,15 +171,16 @@ def test_names_in_stores():
 
 
 def test_times_that_no_edge_has():
-    """Trees are disjoint in any case, as in PyG, and there are no induced ones."""
+    """Trees are disjoint in any case, as in PyG; induced ones have no edge that could be later."""
     data = HeteroData()
     data["a"].num_nodes, data["b"].num_nodes, data["b"].time = 5, 4, torch.arange(4)
     data["a", "x", "b"].edge_index = torch.tensor([[0, 1, 2], [0, 1, 1]])
     batch = next(iter(NeighborLoader(data, [2], input_nodes="b", time_attr="time", batch_size=4)))
     assert batch["b"].batch.tolist() == [0, 1, 2, 3]
     assert batch["a", "x", "b"].num_edges == 3
-    with pytest.raises(UsageError, match="no induced subgraphs"):
-        NeighborLoader(data, [2], input_nodes="b", time_attr="time", subgraph_type="induced")
+    induced = next(iter(NeighborLoader(data, [1], input_nodes="b", time_attr="time", batch_size=4, subgraph_type="induced")))
+    assert induced["b"].batch.tolist() == [0, 1, 2, 3]
+    assert induced["a"].num_nodes == induced["a", "x", "b"].num_edges == 2
 
 
 def test_times_of_edges_that_are_not_there():
