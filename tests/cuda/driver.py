@@ -4,6 +4,7 @@ import ctypes
 import mmap
 import threading
 from functools import partial
+from itertools import count
 from multiprocessing import spawn
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -169,13 +170,14 @@ def install(folder):
 def _install_torch():
     cuda = torch.cuda
     cuda.is_available, torch.backends.cuda.is_built = lambda: True, lambda: True
-    cuda._lazy_init = cuda.empty_cache = lambda: None
+    cuda._lazy_init, cuda.empty_cache = lambda: None, streams.empty_cache
     cuda.device_count, cuda.current_device = lambda: guard.NUM_DEVICES, index_of
     cuda.get_device_name = lambda device=None: PROPERTIES.name
     cuda.get_device_properties = lambda device=None: PROPERTIES
     cuda.get_device_capability = lambda device=None: (PROPERTIES.major, PROPERTIES.minor)
     cuda.Stream, cuda.Event, cuda.current_stream, cuda.stream = streams.Stream, streams.Event, current, streams.stream_of
-    cuda.CUDAGraph, cuda.graph = streams.Graph, streams.capture
+    cuda.CUDAGraph, cuda.graph, cuda.graph_pool_handle = streams.Graph, streams.capture, count(1).__next__
+    torch._C._cuda_endAllocateToPool = lambda device, pool: streams.end_allocation(pool)
     cuda.synchronize, cuda.device = streams.synchronize, device_of
     cuda.mem_get_info = lambda device=None: (6 << 30, PROPERTIES.total_memory)
     cuda.memory_reserved = cuda.max_memory_allocated = lambda device=None: 0

@@ -51,6 +51,8 @@ contexts = set()
 """Devices of which this process has asked something."""
 host = {}
 """Clock of the processor."""
+pools, generators = set(), set()
+"""Pools of memory, and devices whose random numbers, torch takes to be recorded: still, where a recording failed, as torch 2.11 does."""
 
 
 @dataclass(slots=True)
@@ -76,7 +78,8 @@ class Stream:
 
     def __init__(self, device=None, priority=0):
         with LOCK:
-            self.number, self.clock, self.works, self.num_done, self.captured = len(streams), {}, deque(), 0, None
+            self.number, self.clock, self.works, self.num_done = len(streams), {}, deque(), 0
+            self.captured, self.is_broken = None, False
             streams.append(self)
         self.device, self.cuda_stream = torch.device("cuda", index_of(device)), self.number
         self.device_index = self.device.index
@@ -121,6 +124,7 @@ class Stream:
     def synchronize(self):
         with LOCK:
             if self.captured is not None:
+                self.is_broken = True
                 raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
             self.run(self.num_done + len(self.works))
             _learn(host, self.clock)
@@ -135,6 +139,9 @@ class Graph:
     def __init__(self):
         self.works, self.device = [], None
 
+    def reset(self):
+        self.works = []
+
     def replay(self):
         """On the current stream of its device, whatever device is the current one, as torch does."""
         for do, what in self.works:
@@ -147,11 +154,28 @@ def capture(graph, pool=None, stream=None, capture_error_mode="global"):
     stream = stream or Stream()
     graph.device = stream.device
     with stream_of(stream):
-        stream.captured = graph.works
+        stream.captured, stream.is_broken = graph.works, False
+        pools.add(pool)
+        generators.add(stream.device_index)
         try:
             yield
         finally:
             stream.captured = None
+            if stream.is_broken:
+                raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+            pools.discard(pool)
+            generators.discard(stream.device_index)
+
+
+def end_allocation(pool):
+    if pool not in pools:
+        raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
+    pools.remove(pool)
+
+
+def empty_cache():
+    if pools:
+        raise RuntimeError("captures_underway.empty() INTERNAL ASSERT FAILED")
 
 
 class Event:

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from tests.cuda import guard
-from tests.cuda.streams import LOCK, Memory, current, device_of, doing, found_here, index_of, peers, synchronize
+from tests.cuda.streams import LOCK, Memory, current, device_of, doing, found_here, generators, index_of, peers, synchronize
 
 NONSENSE, ALIGNED = 0x5A, 64
 WAITING = ("_local_scalar_dense", "nonzero", "_unique2", "unique_consecutive", "equal", "bincount", "_to_dense")
@@ -198,6 +198,8 @@ def dispatch(function, arguments, options):
         with Mode():
             return function.decompose(*arguments, **options)
     where = ours[0].device if ours else device
+    if torch.Tag.nondeterministic_seeded in function.tags and index_of(where) in generators and current(where).captured is None:
+        raise RuntimeError("Offset increment outside graph capture encountered unexpectedly.")
     with LOCK, torch.inference_mode(False), torch.no_grad(), device_of(where):
         if name == "copy_":
             is_late = arguments[2] if len(arguments) > 2 else options.get("non_blocking", False)

@@ -142,6 +142,27 @@ def test_what_cannot_be_recorded_is_refused(kind, device):
         recorded(next(batches))
 
 
+def test_a_mended_step_may_follow(device):
+    """A recording that failed leaves torch's allocator and its random numbers as they were."""
+    training = Training(_triton.tensor_device(device))
+
+    def step(batch):
+        batch.x = torch.nn.functional.dropout(batch.x)
+        loss, _ = training.step(batch)
+        return loss.item() if is_wrong else loss
+
+    for is_wrong in (True, False):
+        recorded, batches = RecordedStep(step, warm_up=1), iter(make_loader(device, pad=True))
+        recorded(next(batches))
+        if is_wrong and on_cuda(device):
+            with pytest.raises(UsageError, match="may not wait for the device"):
+                recorded(next(batches))
+            torch.cuda.empty_cache()
+        else:
+            recorded(next(batches))
+            assert recorded.num_graphs == on_cuda(device)
+
+
 def test_errors_of_a_step_are_its_own(device):
     def step(batch):
         raise RuntimeError("mat1 and mat2 shapes")

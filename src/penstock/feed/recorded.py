@@ -12,7 +12,7 @@ import gc
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -27,6 +27,8 @@ logger = logging.getLogger("penstock")
 
 MANY = 64
 """Different sizes, none of which came often enough to be recorded, after which the user is told."""
+_abandoned: list[torch.cuda.CUDAGraph] = []
+"""Recordings that failed: torch's allocator of pinned memory may look at them again."""
 
 
 class _Recording(NamedTuple):
@@ -100,17 +102,17 @@ class RecordedStep:
             logger.warning(message)
         self._is_said = True
 
-    def _stream_of(self, batch: Any) -> tuple[torch.device, torch.cuda.Stream]:
-        """(device, a stream of our own on it): autograd keeps to the stream that it began with, and the default one cannot be recorded."""
+    def _stream_of(self, batch: Any) -> torch.cuda.Stream:
+        """A stream of our own on its device: autograd keeps to the stream that it began with, and the default one cannot be recorded."""
         device = _tensors(batch)[0].device
         if device not in self._streams:
             self._streams[device] = own_stream(device)
-        return device, self._streams[device]
+        return self._streams[device]
 
     def _call(self, batch: Any) -> Any:
         """Call the step, on the stream on which it will be recorded."""
-        device, stream = self._stream_of(batch)
-        current, result = torch.cuda.current_stream(device), None
+        stream = self._stream_of(batch)
+        current, result = torch.cuda.current_stream(stream.device), None
         stream.wait_stream(current)
         record_use(batch, stream)
         try:
@@ -123,14 +125,12 @@ class RecordedStep:
         return _copied(result)
 
     def _record(self, batch: Any) -> _Recording:
-        device, stream = self._stream_of(batch)
+        stream = self._stream_of(batch)
         with torch.no_grad():
             twin, graph = _twin(batch), torch.cuda.CUDAGraph()
-        tensors, failed = _tensors(twin), None
+        tensors, pool, failed = _tensors(twin), torch.cuda.graph_pool_handle(), None
         try:
-            here = torch.cuda.stream(torch.cuda.current_stream(device))  # torch leaves its own where it cannot end a recording
-            recording = torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local")  # loaders' threads go on meanwhile
-            with _no_collection(), torch.cuda.device(device), here, recording:
+            with _recording(graph, stream, pool):
                 try:
                     result = self._step(twin)
                 except Exception as error:
@@ -138,6 +138,7 @@ class RecordedStep:
                     raise
         except Exception as error:
             cause = failed or error
+            _abandon(graph, stream, pool)
             if "captur" not in str(cause):
                 raise cause from None
             raise UsageError(
@@ -167,6 +168,28 @@ class RecordedStep:
                 self._say(f"steps are not recorded, for {name} of a batch is a {type(value).__name__} that cannot be copied: take it out")
                 return None
         return tuple(form) or None
+
+
+@contextmanager
+def _recording(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any) -> Iterator[None]:
+    """What is asked of the device within is recorded. Threads of loaders go on meanwhile."""
+    here = torch.cuda.stream(torch.cuda.current_stream(stream.device))  # torch leaves its own where it cannot end a recording
+    recording = torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")
+    with _no_collection(), torch.cuda.device(stream.device), here, recording:
+        yield
+
+
+def _abandon(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any) -> None:
+    """Let torch know that a recording is over though it failed. Otherwise, up to torch 2.13, its allocator keeps memory that two streams
+    used, and (2.11) its generator refuses random numbers, so dropout, until another recording ends well; this makes one."""
+    _abandoned.append(graph)
+    with suppress(RuntimeError):  # of an allocator that knows; of a device that has failed altogether
+        torch._C._cuda_endAllocateToPool(stream.device.index, pool)
+    with suppress(RuntimeError):
+        graph.reset()
+        zero = torch.zeros(1, device=stream.device)
+        with _recording(torch.cuda.CUDAGraph(), stream, torch.cuda.graph_pool_handle()):
+            zero.zero_()
 
 
 @contextmanager
