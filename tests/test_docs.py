@@ -49,8 +49,8 @@ OF_TORCHRUN = {
     "--rdzv-backend",
     "--local-addr",
 }
-OTHER_OPTIONS = {"--help", "--timeout", "--no-build-isolation", *OF_TORCHRUN}
-"""Of every command, of pytest, of pip and of torchrun."""
+OTHER_OPTIONS = {"--help", "--timeout", "--no-build-isolation", "--gpus-per-task", *OF_TORCHRUN}
+"""Of every command, of pytest, of pip, of srun and of torchrun."""
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 

@@ -364,7 +364,9 @@ def test_what_is_refused_is_said_by_all(said):
 
 
 def test_gradients_that_would_not_meet(folder, monkeypatch):
-    """By NCCL where each process of a machine has a GPU, by gloo where they share one or compute on the CPU."""
+    """By NCCL where each process has a GPU of its own, by gloo where they share one or compute on the CPU."""
+    groups = (["GPU-1", "GPU-2"], ["GPU-1", "GPU-1"], ["GPU-1", ""], ["", ""])
+    assert [ranks.backend_of(devices) for devices in groups] == ["cpu:gloo,cuda:nccl", "gloo", "gloo", "gloo"]
     here = Ranks(1, 2)
     found = {}
     for backends in ("cpu:gloo,cuda:nccl", "cpu:gloo,cuda:gloo,xpu:gloo", "cuda:nccl"):
@@ -473,6 +475,9 @@ def test_who_waits_says_so(monkeypatch, caplog):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(ranks, "_SAY_S", 0.0)
     monkeypatch.setattr(aside, "_LOOK_S", 0.01)
+    store = torch.distributed.HashStore()
+    store.set("device-0", "")
+    monkeypatch.setattr(torch.distributed, "rendezvous", lambda *_, **__: iter([(store, 1, 2)]))
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_, **__: time.sleep(0.2))
     monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: None)
     monkeypatch.setattr(ranks, "aside_of", lambda _: aside.Aside())

@@ -22,6 +22,7 @@ import numpy as np
 
 from penstock.cache.shard import Shard, Verdicts
 from penstock.gather.seats import Seat, is_ours
+from penstock.kernels._cuda import identity
 
 if TYPE_CHECKING:
     import torch
@@ -53,15 +54,6 @@ class Export(NamedTuple):
     policy: str
     buffers: list[torch.Tensor]
     slots: np.ndarray | None
-
-
-def identity(device: torch.device) -> str | None:
-    """Return an identity of a device that is the same in all processes; None for the CPU, and for a device that is not visible here."""
-    import torch
-
-    if device.type != "cuda" or device.index >= torch.cuda.device_count():
-        return None
-    return str(torch.cuda.get_device_properties(device).uuid)
 
 
 here: dict[tuple[bytes, int], Mapping[Any, Export]] = {}

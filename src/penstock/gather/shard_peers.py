@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.cache.shard import Shard
 from penstock.errors import InputError, TierError
 from penstock.gather.seats import Seat
-from penstock.gather.shard_owner import Export, NotShown, Owner, here, identity
+from penstock.gather.shard_owner import Export, NotShown, Owner, here
+from penstock.kernels._cuda import identity
 
 if TYPE_CHECKING:
     import torch

@@ -106,6 +106,15 @@ def make_current(device: torch.device) -> None:
         torch.zeros(1, device=device)
 
 
+def identity(device: torch.device) -> str | None:
+    """Return an identity of a device that is the same in all processes; None for the CPU, and for a device that is not visible here."""
+    import torch
+
+    if device.type != "cuda" or device.index >= torch.cuda.device_count():
+        return None
+    return str(torch.cuda.get_device_properties(device).uuid)
+
+
 def own_stream(device: torch.device, priority: int = 0) -> torch.cuda.Stream:
     """Return a stream that no other caller of this function has, as long as torch has one left.
 

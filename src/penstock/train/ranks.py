@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from penstock.errors import PenstockError, PipelineError, UsageError, argument, first_line, line_of
 from penstock.exchange.aside import Aside, aside_of, gather_objects
 from penstock.exchange.own_address import interface_of, own_address
+from penstock.kernels._cuda import identity
 from penstock.store.process_memory import processes_here
 from penstock.store.tiers.pinned import move_tensor
 
@@ -234,9 +235,22 @@ class Ranks:
             ) from error
 
 
-def _meet(backend: str, place: str) -> None:
-    """Wait for the other processes."""
+def backend_of(devices: list[str]) -> str:
+    """Return the backend of a group of processes, by identities of their devices ("" for none): NCCL takes gradients where each has one of
+    its own, which processes that see one device each (CUDA_VISIBLE_DEVICES, `srun --gpus-per-task`) cannot tell by its number."""
+    is_each_its_own = "" not in devices and len(set(devices)) == len(devices)
+    return "cpu:gloo,cuda:nccl" if is_each_its_own else "gloo"
+
+
+def _meet(device: str, place: str) -> None:
+    """Wait for the other processes, and form the group with them. Args: device, identity of this one's."""
     say_at = _SAY_S
+
+    def form() -> None:
+        store, rank, num_ranks = next(dist.rendezvous("env://", timeout=TIMEOUT))  # type: ignore[attr-defined]
+        store.set(f"device-{rank}", device)
+        devices = [store.get(f"device-{each}").decode() for each in range(num_ranks)]
+        dist.init_process_group(backend_of(devices), store=store, rank=rank, world_size=num_ranks, timeout=TIMEOUT)
 
     def look(waited_s: float) -> None:
         nonlocal say_at
@@ -245,13 +259,13 @@ def _meet(backend: str, place: str) -> None:
             logger.warning("process %s of %s waits for the others at %s: are all started, and their ports open to each other?", *who)
             say_at += 3 * _SAY_S
 
-    Aside().do(lambda: dist.init_process_group(backend, timeout=TIMEOUT), look)
+    Aside().do(form, look)
 
 
 @contextmanager
 def started_together() -> Iterator[Ranks]:
     """Join the processes that `torchrun` started beside this one, if it did, by what it left in the environment: WORLD_SIZE and RANK,
-    MASTER_ADDR and MASTER_PORT, and, for GPUs, LOCAL_RANK and LOCAL_WORLD_SIZE. Each then has the GPU of its local rank."""
+    MASTER_ADDR and MASTER_PORT, and, for GPUs, LOCAL_RANK. Each then has the GPU of its local rank, among those that it sees."""
     if os.environ.get("WORLD_SIZE", "1") == "1":
         yield Ranks()
         return
@@ -261,16 +275,17 @@ def started_together() -> Iterator[Ranks]:
     for name in ("WORLD_SIZE", "RANK", "MASTER_PORT"):
         if not os.environ[name].isdecimal():
             raise UsageError(f"{name} is {os.environ[name]!r}, and must be a whole number: start by torchrun, or unset WORLD_SIZE")
-    count, local = (int(os.environ.get(f"LOCAL_{name}", os.environ[name])) for name in ("WORLD_SIZE", "RANK"))
-    num_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if num_devices:
-        torch.cuda.set_device(local % num_devices)
-    is_each_its_own = 0 < count <= num_devices and dist.is_nccl_available()
+    device = ""
+    if num_devices := torch.cuda.device_count() if torch.cuda.is_available() else 0:
+        own = torch.device("cuda", int(os.environ.get("LOCAL_RANK", os.environ["RANK"])) % num_devices)
+        torch.cuda.set_device(own)
+        if dist.is_nccl_available():
+            device = identity(own) or ""
     if interface := interface_of(own_address()):  # else gloo takes what this machine's name means to itself, on many 127.0.1.1
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     try:
-        _meet("cpu:gloo,cuda:nccl" if is_each_its_own else "gloo", place)
+        _meet(device, place)
     except (RuntimeError, ValueError) as error:
         reason = line_of(error) if isinstance(error, OSError) else first_line(error)
         hint = "; GLOO_SOCKET_IFNAME names the network interface by which others reach a machine" * ("Gloo connect" in reason)

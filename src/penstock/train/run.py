@@ -164,7 +164,7 @@ def _check_alike(own: tuple[str, TrainConfig, str | None], first: tuple[str, Tra
     if carrier != first[2]:
         raise UsageError(
             f"{argument('device', config.device)}: gradients go by {carrier} here, and by {first[2]} in process 0: give all processes "
-            "devices of one kind, and start no more of them on any machine than it has GPUs, or more on each"
+            "devices of one kind"
         )
     ours, theirs = ({**each.as_dict(), "order": each.plan().order} for each in (config, first[1]))  # of which a recipe may decide
     for name in (name for name in ours if name not in checkpoint.OF_EACH_PROCESS):
