@@ -1,6 +1,7 @@
 """Sampling kernels for a device against their references, into poisoned output, byte for byte. Marked `gpu` they run on one."""
 
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -414,16 +415,16 @@ def test_find_windows(dtype, device):
     times = np.concatenate([np.sort(random.integers(-9, 9, degree)) for degree in np.diff(csc.indptr)]).astype(dtype)
     nodes, trees, until = np.append(random.integers(0, 60, 25), 0), random.integers(0, 20, 26), random.integers(-10, 10, 20)
     until[:2] = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-    for last in (-1, 0, 1, 15):
+    for last, reach in product((-1, 0, 1, 15), (-1, 0, 4, np.iinfo(np.int64).max)):
         for indptr in (csc.indptr, np.where(np.arange(61) == 30, 1 << 40, csc.indptr)):
             damaged = np.isin(nodes, [29, 30]) & (indptr[30] == 1 << 40)
-            expected = time_windows.find_windows(csc.indptr, times, nodes, until[trees], last=last).reshape(2, -1).T
+            expected = time_windows.find_windows(csc.indptr, times, nodes, until[trees], reach=reach, last=last).reshape(2, -1).T
             expected = np.where(damaged[:, None], 0, expected)
             windows, status = poisoned(2 * 30, np.int64, device).view(30, 2), torch.full((2,), lists.CLEAN, device=device)
             beside = [torch.cat([poisoned(3, np.int64, device), on_device(each, device)]) for each in (nodes, trees)]
             span = torch.tensor([3, 3 + nodes.size], device=device)
             of_lists = on_device(indptr, device), on_device(times, device), beside[0], span, beside[1]
-            find_windows(*of_lists, on_device(until, device), last, windows, status)
+            find_windows(*of_lists, on_device(until, device), reach, last, windows, status)
             found = host(windows)
             found[:26][damaged, 0] = 0
             assert_same_bytes(found, np.concatenate([expected, np.zeros((4, 2), np.int64)]))

@@ -16,7 +16,7 @@ from penstock.records import EDGE, NODE, Graph
 from penstock.sample import NeighborSampler, times
 from penstock.sample.times import Timestamps, choose_times, with_times
 from penstock.sample.weights import Weights, with_weights
-from tests.differential.ways import random_times
+from tests.differential.ways import WIDE, random_times
 from tests.graphs import assert_same_bytes, assert_same_sample, homogeneous_graph, poisoned, random_csc
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -46,10 +46,11 @@ def test_lists_in_order(seed):
     st.sampled_from([-1, 0, 1, 2, 5, 15, 63, 64, 65, 200]),
     st.booleans(),
     st.booleans(),
+    st.sampled_from([-1, 0, 1, 30, 100, WIDE.max]),
     st.sampled_from([np.int32, np.int64]),
 )
 @settings(deadline=None, max_examples=60)
-def test_one_hop(seed, fanout, replaces, takes_last, dtype):
+def test_one_hop(seed, fanout, replaces, takes_last, reach, dtype):
     random = np.random.default_rng(seed)
     hub = int(random.choice([0, 100, 4095, 5000]))
     csc = random_csc(random, 300, 100, int(random.integers(0, 2000)), hub_degree=hub)
@@ -57,9 +58,10 @@ def test_one_hop(seed, fanout, replaces, takes_last, dtype):
     ordered = values[reference.order_by_time(csc.indptr, values)]
     nodes = random.integers(0, 100, int(random.integers(0, 300)))
     until, copies, last = random.integers(-60, 60, nodes.size), random.integers(0, 1 << 20, nodes.size), fanout if takes_last else -1
-    windows = reference.find_windows(csc.indptr, ordered, nodes, until, last=last)
+    until[:3] = [WIDE.min, WIDE.max, WIDE.min + 1][: nodes.size]
+    windows = reference.find_windows(csc.indptr, ordered, nodes, until, reach=reach, last=last)
     found = poisoned(2 * nodes.size + 7)
-    count, longest = cpu.find_windows(csc.indptr, ordered, nodes, until, last, fanout, replaces, found)
+    count, longest = cpu.find_windows(csc.indptr, ordered, nodes, until, reach, last, fanout, replaces, found)
     assert_same_bytes(found[: 2 * nodes.size], windows)
     assert longest == windows[nodes.size :].max(initial=0)
     key = penstock_rng.derive_key(seed, 3, penstock_rng.SAMPLE)

@@ -116,6 +116,7 @@ WAYS = {
     "uniform": Way(),
     "by weight": Way(over=weighted_graph, fanouts=(-1, 1, 4, 70)),
     "by time": Way(
+        options=lambda random, seed_type=NODE: {"reach": int(random.choice([-1, -1, 0, 2, 300, 1 << 33, WIDE.max]))},
         over=timed_graph,
         moments=random_moments,
         fanouts=(-1, 1, 4, 70),

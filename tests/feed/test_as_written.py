@@ -20,6 +20,7 @@ KNOWN = {
     "by time of edges": ("4056f1ece3ef0cb1", "59df63d7f58a1ea6", "1ddf6ab8b1303130"),
     "the latest": ("11fe4953d818a408", "226b8ea2289e70ec", "e202d59bc48876b1"),
     "earlier": ("50f5c123182d9269", "d581e7a8363d1cd7", "ba599f157f458015"),
+    "in a window": ("c03bb19e06f607ae", "7bc0bf9f7b71a5f6", "e496cf30f5a73cae"),
     "shared": ("804ca045451813b5", "2ecc52158a636a04", "aa9f508c1261ef96"),
     "walks": ("cd68509eee6351f8", "c34e1e057fdab692", "c04510239e809eed"),
     "layers": ("fe6a6fa473ae0ad9", "c495986bc72dd8b0", "dcd7dd0017f78566"),

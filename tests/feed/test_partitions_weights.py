@@ -84,7 +84,7 @@ def lists_of(part):
     return OwnLists(EDGE, 9, shares, part, np.arange(4, dtype=np.int32), lambda csc: weigh(EDGE, csc, weights))
 
 
-HOW = Draw(-1, False, False, np.array([3, 2**64 - 1], np.uint64), 7, 1, 2)
+HOW = Draw(-1, False, False, -1, np.array([3, 2**64 - 1], np.uint64), 7, 1, 2)
 
 
 def test_lists_of_others_are_not_drawn_of():

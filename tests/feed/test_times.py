@@ -1,5 +1,7 @@
 """`time_attr`: nothing of the future in a seed's tree. See also `test_ways.py`."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -80,6 +82,22 @@ def test_what_came_at_that_very_time_is_too_late(level, strategy):
         NeighborLoader(data, **far)
 
 
+@pytest.mark.parametrize("level", ["node", "edge"])
+def test_what_is_too_old_is_left_out(level):
+    """All edges in time that are at most as old as the window says, and no other ones."""
+    data = timed_data(level)
+    options = dict(options_of(level), num_neighbors=[-1, -1])
+    times = data.time[data.edge_index[0]] if level == "node" else data.edge_time
+    for rule, window in product(("<=", "<"), (1, 200, np.int32(900), (1 << 63) - 1)):
+        for batch in NeighborLoader(data, **options, temporal_rule=rule, time_window=window):
+            moments = batch.seed_time[batch.batch]
+            for node in range(sum(batch.num_sampled_nodes[:2])):
+                of_node, moment = data.edge_index[1] == batch.n_id[node], moments[node]
+                is_in_time = (times < moment if rule == "<" else times <= moment) & (times >= moment - int(window))
+                expected = (of_node & is_in_time).nonzero().view(-1)
+                assert torch.equal(batch.e_id[batch.edge_index[1] == node].sort().values, expected)
+
+
 def test_links_do_not_see_themselves(caplog):
     """Nor their reverses, nor what else came at the moment; without a word of what a model might see."""
     data, random = homogeneous_data(), torch.Generator().manual_seed(3)
@@ -104,6 +122,8 @@ def test_last_takes_the_latest():
         given = dict(input_nodes=[0], time_attr="edge_time", input_time=torch.tensor([moment]), temporal_strategy="last")
         batch = next(iter(NeighborLoader(data, [3], **given)))
         assert batch.e_id.tolist() == expected
+        in_window = next(iter(NeighborLoader(data, [3], time_window=2, **given)))
+        assert in_window.e_id.tolist() == [edge for edge in expected if data.edge_time[edge] >= moment - 2]
         drawn = next(iter(NeighborLoader(data, [40], replace=True, seed=1, **given)))  # with replacement, among the latest 40: all of them
         assert set(drawn.e_id.tolist()) == set((data.edge_time <= moment).nonzero().view(-1).tolist())
 

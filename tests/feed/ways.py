@@ -114,6 +114,13 @@ WAYS = {
         changes=(({"temporal_rule": "<="}, "temporal_rule: '<' then, None now"),),
         **TIMES,
     ),
+    "in a window": Way(
+        plain=BY_EDGE | {"temporal_rule": "<", "time_window": 60},
+        typed={"time_attr": "edge_time", "input_time": torch.arange(200) << 35, "time_window": 2 << 40},
+        links={"time_attr": "edge_time", "edge_label_time": OF_LINKS, "time_window": 0},
+        changes=(({"time_window": 61}, "time_window: 60 then, 61 now"), ({"time_window": None}, "time_window: 60 then, None now")),
+        **TIMES,
+    ),
     "shared": Way(
         plain={"shared_draws": 3},
         says="shared_draws: 3 then, ",

@@ -210,11 +210,12 @@ def random_case(dice, folder):
     are_weighted = any("edge_weight" in graph.rows[e] for e in graph.edge_index)
     options["weight_attr"] = "edge_weight" if are_weighted and dice.chance(0.7) else None
     options["time_attr"], options["temporal_strategy"], options["input_time"], moments = None, dice.choice(["uniform", "last"]), None, None
-    options["temporal_rule"] = dice.choice(["<=", "<"])
+    options["temporal_rule"], options["time_window"] = dice.choice(["<=", "<"]), None
     if options["subgraph_type"] != "induced" and options["weight_attr"] is None and (name := graph.time_name) and dice.chance(0.8):
         options["time_attr"], of_type_there = name, graph.rows[seed_type].get(name)
         if of_type_there is None or dice.chance(0.5):
             options["input_time"] = moments = dice.choice([dice.moments(seeds.numel()), dice.moments(seeds.numel()).int()])
+        options["time_window"] = dice.choice([None, 1, 10, 40])
         moments = of_type_there[seeds].long() if moments is None else moments.long()
     is_plain = not options["replace"] and not options["disjoint"] and options["weight_attr"] is None and options["time_attr"] is None
     options["shared_draws"] = is_plain and dice.chance(0.5) and dice.choice([True, 2, 3, 100])

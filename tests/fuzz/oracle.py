@@ -187,7 +187,8 @@ def check_fanout_in_time(case, batch, edge_type, fanout, of_hop, nodes):
     is_in_time = torch.lt if case.options["temporal_rule"] == "<" else torch.le
     for node in range(nodes.start, nodes.stop):
         drawn, moment = numbers[targets == node], seed_time[of_target.batch[node]]
-        in_time = ((ends == of_target.n_id[node]) & is_in_time(times, moment)).nonzero().view(-1)
+        is_late_enough = True if case.options["time_window"] is None else times >= moment - case.options["time_window"]
+        in_time = ((ends == of_target.n_id[node]) & is_in_time(times, moment) & is_late_enough).nonzero().view(-1)
         if is_last and fanout >= 0:
             in_time = in_time[times[in_time].argsort(stable=True)][max(0, in_time.numel() - fanout) :]
         assert torch.isin(drawn, in_time).all(), f"{edge_type}: {times[drawn]} drawn, up to {moment}"

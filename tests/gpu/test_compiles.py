@@ -82,7 +82,7 @@ for first in range(3):
     counted = draw.Counted(some(first), Blocks(some(first, 1), some(first, 1)))
     for drawable in (None, small[first:]):
         draw.count_neighbors(ids, 70, ids, some(first, 2), some(first, 2), 15, False, counted, status[first % 2 :], drawable)
-    find_windows(ids, small, ids, some(first, 2), some(first), some(first), 15, windows, status[first % 2 :])
+    find_windows(ids, small, ids, some(first, 2), some(first), some(first), first, 15, windows, status[first % 2 :])
     draw.count_neighbors(ids, 70, ids, some(first, 2), some(first, 2), 15, False, counted, status[first % 2 :], None, in_time)
 for fanout, replace in ((15, False), (15, True), (-1, False)):
     for number, num_src, num_nodes in ((0, 70, 60), (4095, 16, 1), (16, 1, 16)):

@@ -5,9 +5,9 @@ list and a counter, but not on any order of work. A list costs 8 bytes to reques
 edge drawn, however long it is. Each process keeps running sums, or the order of time, for its own part only. Source: DistDGLv2 5.5.1, which
 makes all draws this way.
 
-A request is int64 numbers: fanout, replace, takes_last, key (2), batch, hop, number of the edge type, whether copies follow, whether times
-follow; then nodes, copies and times. The answer has a slot for each edge that a list may give, node after node: the index of the edge drawn
-in its list, or NONE.
+A request is int64 numbers: fanout, replace, takes_last, reach, key (2), batch, hop, number of the edge type, whether copies follow, whether
+times follow; then nodes, copies and times. The answer has a slot for each edge that a list may give, node after node: the index of the edge
+drawn in its list, or NONE.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from penstock.store.tiers.host import ReadByHost
 from penstock.threads import Guard
 
 NONE = -1
-_HEADER = 10
+_HEADER = 11
 
 
 def to_numbers(how: Draw, lists: Frontier) -> np.ndarray:
     """Return a request as int64[...]."""
     place = how.batch, how.hop, how.number, lists.copies is not None, lists.until is not None
-    header = np.array([how.fanout, how.replace, how.takes_last, *how.key.view(np.int64), *place], np.int64)
+    header = np.array([how.fanout, how.replace, how.takes_last, how.reach, *how.key.view(np.int64), *place], np.int64)
     given = [each for each in (lists.nodes, lists.copies, lists.until) if each is not None]
     return np.concatenate([header, *given]).astype("<i8", copy=False)
 
@@ -49,10 +49,10 @@ def from_numbers(numbers: np.ndarray) -> tuple[Draw, Frontier]:
     num_given = 1 + int(np.count_nonzero(header[-2:]))
     if header.size < _HEADER or rest.size % num_given:
         raise InputError(f"a question of {numbers.size} numbers: are all processes of one version?")
-    fanout, replace, takes_last, _, _, batch, hop, number, has_copies, has_until = header.tolist()
+    fanout, replace, takes_last, reach, _, _, batch, hop, number, has_copies, has_until = header.tolist()
     given = iter(rest.reshape(num_given, -1))
     lists = Frontier(next(given), next(given) if has_copies else None, next(given) if has_until else None)
-    return Draw(fanout, bool(replace), bool(takes_last), header[3:5].view(np.uint64), batch, hop, number), lists
+    return Draw(fanout, bool(replace), bool(takes_last), reach, header[4:6].view(np.uint64), batch, hop, number), lists
 
 
 def most_drawn(how: Draw, degrees: np.ndarray) -> np.ndarray:
@@ -179,7 +179,7 @@ class RemoteDraws:
 
     def prepare(self, nodes: np.ndarray) -> None:
         """Make the owners of these nodes prepare their lists now: request one edge of each node, and do not use it."""
-        how = Draw(1, False, False, np.zeros(2, np.uint64), 0, 0, 0)
+        how = Draw(1, False, False, -1, np.zeros(2, np.uint64), 0, 0, 0)
         self._ask(how, Frontier(nodes, until=np.zeros(nodes.size, np.int64)), np.ones(nodes.size, np.int64))
 
     def draw(self, how: Draw, lists: Frontier, offsets: np.ndarray, make_room: MakeRoom) -> np.ndarray:

@@ -97,7 +97,7 @@ def with_moments(seeds: NodeSeeds, input_time: Any, times: Timestamps | None) ->
     else:
         given = as_numbers(input_time.cpu() if isinstance(input_time, torch.Tensor) else input_time, "input_time")
         moments = as_moments(given, seeds.ids.size)
-    return replace(seeds, times=check_moments(moments, times), is_strict=times.is_strict)
+    return replace(seeds, times=check_moments(moments, times), rule=times.rule)
 
 
 def as_rank(rank: Any, num_ranks: Any) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from penstock.feed.inputs.base import IDS_GIVEN, as_numbers, as_seed_ids, edge_t
 from penstock.feed.links import ChosenLinks, Ends, FieldLabels, GivenEnds, LinkSeeds
 from penstock.records import EdgeType, Graph, reverses_of
 from penstock.sample.negatives import Candidates, Negatives, adjacency_of, known_edges, make_candidates
-from penstock.sample.times import Timestamps, as_moments, check_moments
+from penstock.sample.times import ANY_EARLIER, Timestamps, as_moments, check_moments
 
 logger = logging.getLogger("penstock")
 
@@ -68,7 +68,7 @@ def choose_links(
     left_out = choose_left_out(source.graph, edge_type, exclude_links)
     if bidirectional:
         _check_reverses(source.graph, edge_type, left_out)
-    shows_links = not left_out and not (times is not None and times.is_strict)
+    shows_links = not left_out and not (times is not None and times.rule.is_strict)
     if shows_links and (are_all or _are_edges(source.graph, edge_type, ends)):
         _warn_of_leaks()
     negatives = None
@@ -82,7 +82,7 @@ def choose_links(
         labels=_labels(edge_label, len(ends), neg_sampling, links.field),
         input_ids=links.input_ids if input_id is None else _input_ids(input_id, len(ends)),
         times=_moments(edge_label_time, links, times),
-        is_strict=times is not None and times.is_strict,
+        rule=ANY_EARLIER if times is None else times.rule,
         negatives=negatives,
         left_out=left_out,
     )

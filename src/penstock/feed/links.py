@@ -20,6 +20,7 @@ from penstock.partition import Book, EdgesByPlace
 from penstock.records import CSC, EdgeType, NodeType, Sample, SampledEdges, check_neighbors
 from penstock.sample.negatives import Candidates, Negatives
 from penstock.sample.seeds import BatchSeeds
+from penstock.sample.times import ANY_EARLIER, TimeRule
 from penstock.store.tiers import Elements
 from penstock.store.tiers.pinned import to_device
 
@@ -204,7 +205,7 @@ class LinkSeeds:
         labels: [n, ...], or an edge field, or None.
         input_ids: int[n], the `input_id` of each in its batch; None: the position in the set.
         times: int64[n], the time of each, where samples are by time; else None.
-        is_strict: edges of that very time are too late.
+        rule: which edges are in time for a link.
         negatives: how negative links are drawn; None: none are.
         left_out: (edge type, whether its edges run the other way), for types from which the links of a batch are left out.
     """
@@ -215,7 +216,7 @@ class LinkSeeds:
     labels: torch.Tensor | FieldLabels | None = None
     input_ids: np.ndarray | Elements | None = None
     times: np.ndarray | None = None
-    is_strict: bool = False
+    rule: TimeRule = ANY_EARLIER
     negatives: Negatives | None = None
     left_out: Sequence[tuple[EdgeType, bool]] = ()
 
@@ -250,7 +251,7 @@ class LinkSeeds:
         nodes, first, second = self._seeds(sources, targets)
         owners, moments = np.concatenate([of_sources, of_targets]), None
         if times is not None:  # always disjoint
-            until = times - self.is_strict
+            until = self.rule.until(times)
             moments = self._by_type(until[of_sources], until[of_targets])
         told: tuple[Any, ...] = self._told(positions, first, second, None if times is None else times[of_sources])
         return BatchLinks(nodes, moments, (input_id, *told), notes, left_out, owners)

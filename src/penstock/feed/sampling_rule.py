@@ -20,7 +20,7 @@ from penstock.feed.inputs import Input
 from penstock.feed.inputs.base import edge_type_of
 from penstock.records import EdgeType
 from penstock.sample import NeighborSampler
-from penstock.sample.times import Timestamps, check_times
+from penstock.sample.times import TimeRule, Timestamps, check_times
 from penstock.sample.walks import Walks
 
 STRATEGIES = ("uniform", "last")
@@ -42,6 +42,7 @@ class SamplingRule:
     disjoint: bool
     temporal_strategy: str
     temporal_rule: str
+    time_window: int | None
     time_attr: str | None
     weight_attr: str | None
     shared_draws: bool | int
@@ -55,17 +56,29 @@ class SamplingRule:
             raise UsageError(f"temporal_rule must be one of {', '.join(RULES)}; got {self.temporal_rule!r}")
         if self.time_attr is not None and not isinstance(self.time_attr, str):
             raise UsageError(f"time_attr must be the name of an attribute, got {type(self.time_attr).__name__}")
+        if self.time_window is not None:
+            self._check_window()
         if not isinstance(self.shared_draws, (bool, int, np.integer)) or self.shared_draws < 0:
             raise UsageError(f"{argument('shared_draws')} is True, False or a number of batches in a row, got {self.shared_draws!r}")
         if not isinstance(self.layer_wise, (bool, np.bool_)):
             how_many = f"{argument('num_neighbors')} says how many nodes"
             raise UsageError(f"{argument('layer_wise')} is True or False, got {self.layer_wise!r}: {how_many}")
 
+    def _check_window(self) -> None:
+        window, least = self.time_window, int(self.temporal_rule == "<")
+        if isinstance(window, (bool, np.bool_)) or not isinstance(window, (int, np.integer)) or not least <= window < 1 << 63:
+            raise UsageError(
+                f"time_window must be a whole number from {least}, in the unit of the times, or None (any earlier time); got {window!r}"
+            )
+        if self.time_attr is None:
+            raise UsageError("time_window needs time_attr, the attribute that says when nodes or edges came")
+
     def times(self, source: Input) -> Timestamps | None:
         """Return the times of nodes or edges that samples go by; None where they go by none."""
         if self.time_attr is None:
             return None
-        times = dataclasses.replace(source.times(self.time_attr), is_strict=self.temporal_rule == "<")
+        rule = TimeRule(self.temporal_rule == "<", None if self.time_window is None else int(self.time_window))
+        times = dataclasses.replace(source.times(self.time_attr), rule=rule)
         check_times(source.graph, times)
         return times
 
@@ -79,6 +92,7 @@ class SamplingRule:
             disjoint=self.disjoint or times is not None,
             induced=self.subgraph_type == SubgraphType.induced,
             takes_last=self.temporal_strategy == "last",
+            reach=-1 if times is None else times.rule.reach,
             shared_draws=int(self.shared_draws),
             walks=self.walks,
             layer_wise=bool(self.layer_wise),

@@ -289,7 +289,7 @@ class DeviceRun:
             return None
         (times, by_time), last = csc.times, fanout if self.host.takes_last else -1
         windows = self._empty(2 * num_rows).view(num_rows, 2)
-        find_windows(csc.indptr, times, *frontier, self.trees[step.edge_type[2]], self._moments, last, windows, status)
+        find_windows(csc.indptr, times, *frontier, self.trees[step.edge_type[2]], self._moments, self.host.reach, last, windows, status)
         return InTime(windows, by_time)
 
     def _leave_out(self, step: _Step, drawn: _Drawn, offsets: torch.Tensor, targets: torch.Tensor) -> _Result:

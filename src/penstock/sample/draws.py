@@ -30,7 +30,7 @@ class Draw:
     """What all draws of one edge type in one hop share.
 
     Attributes:
-        fanout, replace, takes_last: see `NeighborSampler`.
+        fanout, replace, takes_last, reach: see `NeighborSampler`.
         key: uint64[2], of the random generator.
         batch, hop, number: parts of the counter; `number` is the number of the edge type.
     """
@@ -38,6 +38,7 @@ class Draw:
     fanout: int
     replace: bool
     takes_last: bool
+    reach: int
     key: np.ndarray
     batch: int
     hop: int
@@ -82,7 +83,9 @@ def draw_positions(
         count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, nodes, how.fanout, how.replace)
     else:
         last, windows = how.fanout if how.takes_last else -1, scratch.windows(nodes.size)
-        count, longest = time_windows.find_windows(csc.indptr, csc.times, nodes, frontier.until, last, how.fanout, how.replace, windows)
+        count, longest = time_windows.find_windows(
+            csc.indptr, csc.times, nodes, frontier.until, how.reach, last, how.fanout, how.replace, windows
+        )
     check_counts(edge_type, csc, nodes, how.fanout, count, longest, rng.MAX_DEGREE)
     bitmap = scratch.bitmap(longest if how.fanout > draw.TILE_FANOUT and not how.replace else 0)
     neighbors, positions = scratch.neighbors(count, csc.indices.dtype), make_room(count)

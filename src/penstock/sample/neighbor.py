@@ -44,6 +44,7 @@ class NeighborSampler:
         disjoint: every seed gets its own tree; nodes are shared only within a tree. Always so where edges have times.
         induced: return all edges among the sampled nodes, not only the sampled edges. Without hops: among the seeds.
         takes_last: where edges have times, take the latest edges in time instead of drawing among them.
+        reach: how much earlier than its seed's time an edge may be, where edges have times; -1: as early as it likes.
         shared_draws: number of consecutive batches whose lists share the random numbers of a hop; 0: each list has its own.
         walks: neighbours are the nodes that these walks visit most; None: neighbours are drawn from lists.
         layer_wise: `num_neighbors` counts the new nodes of a hop per edge type, not the neighbours of each list.
@@ -62,6 +63,7 @@ class NeighborSampler:
         disjoint: bool = False,
         induced: bool = False,
         takes_last: bool = False,
+        reach: int = -1,
         shared_draws: int = 0,
         walks: Walks | None = None,
         layer_wise: bool = False,
@@ -81,6 +83,7 @@ class NeighborSampler:
         self.graph = graph
         self.walks = walks
         self.takes_last = takes_last
+        self.reach = reach
         self.shared_draws = shared_draws
         self.layer_wise = layer_wise
         self.fanouts = check_fanouts(self.sampled, num_neighbors, are_hops_needed=not induced)
@@ -255,7 +258,7 @@ class _Run:
         if sampler.shared_draws and fanout > 0:
             return self._draw_shared(edge_type, csc, frontier, fanout, hop, offsets, make_room)
         lists = Frontier(frontier, copies, None if csc.timed is None else self._times[copies])
-        how = Draw(fanout, sampler.replace, sampler.takes_last, self.key, self.batch, hop, number)
+        how = Draw(fanout, sampler.replace, sampler.takes_last, sampler.reach, self.key, self.batch, hop, number)
         if csc.draws is not None:
             positions, taken = csc.draws.draw(how, lists, offsets, make_room), 0
             neighbors = self.workspace.neighbors(positions.size, csc.indices.dtype)[: positions.size]

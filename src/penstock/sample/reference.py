@@ -25,7 +25,7 @@ from penstock.sample.walks import sampled_graph
 
 def sample_hops(
     graph: Graph, fanouts, seeds: Mapping[NodeType, np.ndarray], *, replace, disjoint, seed, epoch, batch, times=None, takes_last=False,
-    shared_draws=0, walks=None, layer_wise=False,
+    reach=-1, shared_draws=0, walks=None, layer_wise=False,
 ) -> Sample:  # fmt: skip
     """Sample the neighbourhood of `seeds`; arguments as in `penstock.sample.neighbor.NeighborSampler`, fanouts one list per edge type."""
     key = rng.derive_key(seed, epoch, rng.WALK if walks else rng.LAYER if layer_wise else rng.SHARED if shared_draws else rng.SAMPLE)
@@ -70,7 +70,7 @@ def sample_hops(
             if csc.times is not None:
                 last = fanout if takes_last else -1
                 assert moments is not None
-                windows = time_windows.find_windows(csc.indptr, csc.times, frontier % span[dst], moments[trees], last=last)
+                windows = time_windows.find_windows(csc.indptr, csc.times, frontier % span[dst], moments[trees], reach=reach, last=last)
                 by_time = np.arange(csc.num_edges) if csc.by_time is None else csc.by_time
                 indices, sample_neighbors = indices[by_time], partial(sample_neighbors, windows=windows)
             how = {"replace": replace, "batch": batch, "edge_type": number, "copies": copies_now}

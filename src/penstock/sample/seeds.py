@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock.partition import Book
 from penstock.records import EdgeType, NodeType, Sample
+from penstock.sample.times import ANY_EARLIER, TimeRule
 
 if TYPE_CHECKING:
     from penstock.sample.device_sample import DeviceSample
@@ -97,14 +98,14 @@ class NodeSeeds:
         ids: int64[n].
         input_ids: int64[n], the `input_id` of each in its batch; None: the position in the set.
         times: int64[n], the time of each; None: sampling is not by time.
-        is_strict: an edge with exactly the seed's time is too late.
+        rule: which edges are in time for a seed.
     """
 
     node_type: NodeType
     ids: np.ndarray
     input_ids: np.ndarray | None = None
     times: np.ndarray | None = None
-    is_strict: bool = False
+    rule: TimeRule = ANY_EARLIER
 
     @property
     def node_types(self) -> tuple[NodeType, ...]:
@@ -119,7 +120,7 @@ class NodeSeeds:
         ids = np.ascontiguousarray(self.ids[positions], dtype=np.int64)
         times = None if self.times is None else self.times[positions]
         input_id = positions if self.input_ids is None else self.input_ids[positions]
-        until = None if times is None else {self.node_type: times - self.is_strict}
+        until = None if times is None else {self.node_type: self.rule.until(times)}
         return BatchSeeds({self.node_type: ids}, until, (input_id, times))
 
     def nodes(self) -> tuple[NodeType, np.ndarray]:
@@ -151,9 +152,4 @@ class NodeSeeds:
         """Fingerprints of ids, `input_id`s and times, and the temporal rule."""
         told = {"input_nodes": f"{self.node_type} {self.ids.size} {fingerprint(self.ids)}"}
         told |= {} if self.input_ids is None else {"input_id": fingerprint(self.input_ids)}
-        return told | ({} if self.times is None else {"input_time": fingerprint(self.times)}) | rule_of(self)
-
-
-def rule_of(seeds: Any) -> dict[str, str]:
-    """What `describe` says about the temporal rule: empty for PyG's rule, "<="."""
-    return {"temporal_rule": "<"} if seeds.is_strict else {}
+        return told | ({} if self.times is None else {"input_time": fingerprint(self.times)}) | self.rule.describe()

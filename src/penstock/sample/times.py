@@ -34,6 +34,36 @@ _NARROW = np.iinfo(np.int32)
 
 
 @dataclass(frozen=True, slots=True)
+class TimeRule:
+    """Which edges are in time for a seed.
+
+    Attributes:
+        is_strict: an edge with exactly the seed's time is too late.
+        window: an edge that is earlier than the seed's time by more than this is too early; None: no edge is.
+    """
+
+    is_strict: bool = False
+    window: int | None = None
+
+    @property
+    def reach(self) -> int:
+        """How much earlier than `until` an edge may be; -1: as early as it likes."""
+        return -1 if self.window is None else self.window - self.is_strict
+
+    def until(self, moments: np.ndarray) -> np.ndarray:
+        """int64[n]: the latest time of an edge for each of int64[n] moments of seeds."""
+        return moments - self.is_strict
+
+    def describe(self) -> dict[str, Any]:
+        """For a loader's state; empty for PyG's rule."""
+        return ({"temporal_rule": "<"} if self.is_strict else {}) | ({} if self.window is None else {"time_window": self.window})
+
+
+ANY_EARLIER = TimeRule()
+"""PyG's rule."""
+
+
+@dataclass(frozen=True, slots=True)
 class Timestamps:
     """The times of nodes or edges, by type. Edges of types without times are in time for every seed.
 
@@ -42,14 +72,14 @@ class Timestamps:
         of_edges: edge type -> int[num_edges], likewise.
         name: the user's name of the field, for messages.
         by_position: times of edges are in CSC order; else they are indexed by the user's numbers of the edges.
-        is_strict: an edge with exactly the seed's time is too late.
+        rule: which edges are in time.
     """
 
     of_nodes: Mapping[NodeType, np.ndarray | Elements] = field(default_factory=dict)
     of_edges: Mapping[EdgeType, np.ndarray | Elements] = field(default_factory=dict)
     name: str = "time"
     by_position: bool = False
-    is_strict: bool = False
+    rule: TimeRule = ANY_EARLIER
 
     def of_seeds(self, node_type: NodeType, seeds: np.ndarray) -> np.ndarray:
         """int64[n]: the time of each seed, that of its node. Raises UsageError if nodes of the type have no times."""
@@ -162,7 +192,7 @@ def as_moments(values: np.ndarray, num_seeds: int, name: str = "input_time", own
 
 def check_moments(moments: np.ndarray, times: Timestamps) -> np.ndarray:
     """Return int64[n] `moments`, the times of seeds. Raises UsageError if the rule is "<" and int64 has no time before one of them."""
-    if times.is_strict and moments.size and moments.min() == np.iinfo(np.int64).min:
+    if times.rule.is_strict and moments.size and moments.min() == np.iinfo(np.int64).min:
         raise UsageError(f"temporal_rule='<': a seed's time is {moments.min()}, and int64 has no earlier time: take a later one")
     return moments
 

@@ -9,6 +9,9 @@ from penstock.kernels.sample_neighbors.cpu import num_taken
 AHEAD = 16
 """How many nodes ahead the offsets of a node's list are prefetched; the end of the list, half as many nodes ahead."""
 
+EARLIEST = -(1 << 63)
+"""Of int64."""
+
 RUN = 32
 """Length of the runs that are sorted by insertion before they are merged."""
 
@@ -91,8 +94,21 @@ def _count_until(times, start, end, moment):
     return low - start
 
 
+@helper
+def _count_before(times, start, end, since):
+    """How many of ascending times[start:end] are earlier than `since`."""
+    low, high = start, end
+    while low < high:
+        middle = (low + high) >> 1
+        if load(times, middle) < since:
+            low = middle + 1
+        else:
+            high = middle
+    return low - start
+
+
 @kernel
-def find_windows(indptr, times, nodes, until, last, fanout, replace, windows):
+def find_windows(indptr, times, nodes, until, reach, last, fanout, replace, windows):
     """Find the windows of `nodes`; see `reference.find_windows`.
 
     Args:
@@ -112,8 +128,12 @@ def find_windows(indptr, times, nodes, until, last, fanout, replace, windows):
         start, end = load(indptr, node), load(indptr, node + 1)
         if not 0 <= start <= end <= times.size:
             return -1, i
-        length = _count_until(times, start, end, load(until, i))
-        skipped = max(0, length - last) if last >= 0 else 0
+        moment = load(until, i)
+        length, skipped = _count_until(times, start, end, moment), 0
+        if reach >= 0 and moment >= EARLIEST + reach:  # else it reaches back beyond int64
+            skipped = _count_before(times, start, start + length, moment - reach)
+        if last >= 0:
+            skipped = max(skipped, length - last)
         length -= skipped
         store(windows, i, start + skipped)
         store(windows, nodes.size + i, length)

@@ -525,6 +525,11 @@ def test_times(tmp_path, monkeypatch):
     assert "input_time needs time_attr" in load(name=None, input_time=torch.arange(400))
     assert "got 'first'" in load(temporal_strategy="first")
     assert "got '>'" in load(temporal_rule=">")
+    assert "from 0, in the unit of the times, or None (any earlier time); got -1" in load(time_window=-1)
+    assert "from 1, in the unit of the times, or None (any earlier time); got 0" in load(time_window=0, temporal_rule="<")
+    for window in (1 << 63, 2.0, True):
+        assert f"got {window!r}" in load(time_window=window)
+    assert "time_window needs time_attr" in load(name=None, time_window=5)
     assert "would hold later edges" in load(subgraph_type="induced")
     assert "by time and by weight at once" in load(NotSupportedError, weight_attr="edge_weight")
     data.half, data.stamp = torch.rand(400).bfloat16(), torch.arange(400).double()
