@@ -40,7 +40,7 @@ def test_trees_over_long_lists(name, fanouts, device):
         elif name != "uniform":
             times = np.tile(np.arange(200), 8) if number % 2 else random.integers(0, 200, 1600)
             graph, moments = with_times(graph, Timestamps({}, {EDGE: times})), np.array([199, 150, 90, 30, 5, -1])
-            options = {"takes_last": name == "the last"}
+            options = {"takes_last": name == "the last", "reach": (-1, 40)[number // 2]}
         sampler = NeighborSampler(graph, fanouts, replace=again, seed=int(random.integers(99)), **options)
         ours = device_sampler(sampler, device, where, {EDGE: np.arange(0, 8, 2)} if where == "pinned" else None)
         workspace = ours.workspace()

@@ -101,10 +101,13 @@ def test_questions():
 
     nodes, other = np.array([4, 5, 6]), np.array([2, 0, 9])
     for copies, until in itertools.product((None, other), (None, other - 7)):
-        how, lists = draws.from_numbers(draws.to_numbers(replace(HOW, takes_last=until is None), Frontier(nodes, copies, until)))
+        how, lists = draws.from_numbers(
+            draws.to_numbers(replace(HOW, takes_last=until is None, reach=1 << 40), Frontier(nodes, copies, until))
+        )
         assert [*map(as_list, (lists.nodes, lists.copies, lists.until))] == [*map(as_list, (nodes, copies, until))]
         assert how.key.tolist() == HOW.key.tolist()
-        assert (how.fanout, how.replace, how.takes_last, how.batch, how.hop, how.number) == (-1, False, until is None, 7, 1, 2)
+        assert (how.fanout, how.replace, how.takes_last, how.reach) == (-1, False, until is None, 1 << 40)
+        assert (how.batch, how.hop, how.number) == (7, 1, 2)
     for numbers in (np.arange(9), np.arange(2, 14)):
         with pytest.raises(InputError, match=r"a question of \d+ numbers: are all processes of one version"):
             draws.from_numbers(numbers)

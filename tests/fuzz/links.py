@@ -64,7 +64,7 @@ class LinkCase(Case):
 
     def _check_sample(self, maker, batch, positions, place):
         sampler, seeds = maker.sampler, maker.seeds.at(np.array(positions), seed=maker.sampler.seed, **place)
-        names = ("replace", "disjoint", "seed", "takes_last", "shared_draws", "walks", "layer_wise")
+        names = ("replace", "disjoint", "seed", "takes_last", "reach", "shared_draws", "walks", "layer_wise")
         how = {name: getattr(sampler, name) for name in names}
         sample, num_removed = sample_hops(sampler.graph, sampler.fanouts, seeds.nodes, times=seeds.times, **how, **place), 0
         for node_type, ids in sample.nodes.items():

@@ -123,7 +123,7 @@ def test_trees_of_warps_that_take_turns_by_chance(seed, monkeypatch):
     graph = homogeneous_graph(random, 40, 80 if seed < 3 else 600, hub_degree=150 * (seed % 2))
     graph = timed_graph(random, graph) if seed % 3 else graph
     fanouts = [[3, 2], [3, 2], [70, 2], [12, 10], [25, 10], [30, 3]][seed]
-    options = {"takes_last": True} if seed % 3 == 2 else {"disjoint": True}
+    options = {"takes_last": True} if seed % 3 == 2 else {"disjoint": True, "reach": 40}
     _compare_interleaved(random, NeighborSampler(graph, fanouts, replace=seed == 4, seed=seed, **options), seed)
 
 
