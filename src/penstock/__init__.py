@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock import study as study
     from penstock import train as train
     from penstock.errors import PenstockError
-    from penstock.feed import LinkNeighborLoader, NeighborLoader, Walks, digest, layers
+    from penstock.feed import HGTLoader, LinkNeighborLoader, NeighborLoader, Walks, digest, layers
     from penstock.inference import infer
     from penstock.plan import Plan
     from penstock.store import Store, generate, hold_out, ingest, open
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "HGTLoader": "penstock.feed",
     "LinkNeighborLoader": "penstock.feed",
     "NeighborLoader": "penstock.feed",
     "Plan": "penstock.plan",
@@ -68,8 +69,8 @@ _MODULES = (
 )
 
 __all__ = [
-    "LinkNeighborLoader", "NeighborLoader", "PenstockError", "Plan", "Store", "Walks", "aggregate", "digest", "generate", "hold_out",
-    "infer", "ingest", "layers", "open", "trim",
+    "HGTLoader", "LinkNeighborLoader", "NeighborLoader", "PenstockError", "Plan", "Store", "Walks", "aggregate", "digest", "generate",
+    "hold_out", "infer", "ingest", "layers", "open", "trim",
 ]  # fmt: skip
 
 

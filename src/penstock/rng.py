@@ -20,6 +20,7 @@ the batch the number of the group that shares them; word 3 is how often the neig
 Steps of random walks (domain WALK, `kernels/random_walks`) have the node where the walk began, and a block for each step of each walk.
 Numbers of edges, that layers are chosen by (domain LAYER, `kernels/sample_layer`), are two in a block: word 3 is half the edge's place in
 the list of its node.
+Draws of nodes for all lists together (domain BUDGET, `sample/budget.py`) have 0 for the node, and a node type for the edge type.
 
 Words are held in uint64: a product of two 32-bit words is exact there, and the one definition below serves NumPy arrays and Numba
 scalars alike.
@@ -48,7 +49,7 @@ MAX_DEGREE = 1 << 32
 WIDE_BOUND = 4096
 """From this bound on a draw takes 64 random bits: the relative bias of a bounded draw stays at or below 2**-20."""
 
-SAMPLE, ORDER, GENERATE, PRESAMPLE, NEGATIVE, PARTITION, SHARED, WALK, LAYER, HOLD_OUT = range(10)
+SAMPLE, ORDER, GENERATE, PRESAMPLE, NEGATIVE, PARTITION, SHARED, WALK, LAYER, HOLD_OUT, BUDGET = range(11)
 """Domains: independent families of keys under one seed."""
 
 _MULTIPLIER_0, _MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)

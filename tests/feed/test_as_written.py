@@ -24,6 +24,7 @@ KNOWN = {
     "shared": ("804ca045451813b5", "2ecc52158a636a04", "aa9f508c1261ef96"),
     "walks": ("cd68509eee6351f8", "c34e1e057fdab692", "c04510239e809eed"),
     "layers": ("fe6a6fa473ae0ad9", "c495986bc72dd8b0", "dcd7dd0017f78566"),
+    "numbers of nodes": ("dc2c173dd8f65841", "d67a5d91c2db2c6b", "1f0d55d6313a12e6"),
 }
 """Way: digests of plain data, of typed data, and of links."""
 

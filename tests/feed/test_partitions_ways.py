@@ -43,8 +43,8 @@ def test_batches_and_states_are_those_of_the_store(way, name, num_parts, num_ran
 
 
 SAMPLES = [
-    (None, "plain", dict(num_neighbors=[-1, 2])),
-    (None, "plain", dict(num_neighbors=[100, 5, 1])),
+    ("fanouts", "plain", dict(num_neighbors=[-1, 2])),
+    ("fanouts", "plain", dict(num_neighbors=[100, 5, 1])),
     (None, "plain", dict(plan=Plan(policy="fifo", cache="20%", neighbor_policy="presample", neighbor_cache="50%"))),
     (None, "plain", dict(plan=Plan(policy="belady", cache="10%", window=3))),
     ("replace", "plain", dict(num_neighbors=[70, 10], replace=True)),

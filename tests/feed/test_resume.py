@@ -177,13 +177,15 @@ CHANGES = {
     "subgraph_type": "induced", "time_attr": "time", "input_time": torch.arange(300) % 50, "temporal_strategy": "last",
     "temporal_rule": "<", "time_window": 9,
     "weight_attr": "edge_weight", "seed": 6, "order": "sequential", "sampler": list(range(200)), "batch_sampler": [[1, 2], [3]],
-    "shared_draws": True, "walks": Walks(num=2, length=2), "layer_wise": True, "pad": True, "plan": "gnnlab", "non_stop": True,
+    "shared_draws": True, "walks": Walks(num=2, length=2), "layer_wise": True, "num_samples": [20, 9],
+    "pad": True, "plan": "gnnlab", "non_stop": True,
     "filter_per_worker": True, "batch_size": 31, "shuffle": False, "drop_last": True, "num_workers": 2, "prefetch_factor": 1,
     "timeout": 60, "pin_memory": True, "batches_per_epoch": 3,
 }  # fmt: skip
 """Argument -> another value. One that changes what the batches are is part of the state."""
 BESIDE = {
     "input_time": TIMED, "temporal_strategy": TIMED, "temporal_rule": TIMED, "time_window": TIMED,
+    "num_samples": {"subgraph_type": "induced", "num_neighbors": []},
     "order": {"shuffle": False}, "sampler": {"shuffle": False}, "batch_sampler": {"shuffle": False, "batch_size": 1},
 }  # fmt: skip
 """What such an argument needs, or excludes."""

@@ -48,7 +48,8 @@ class Way:
         links: of one of links, where they are others.
         says: what is said when its state is given to a loader that samples uniformly.
         changes: (options, what is said) of loaders that sample in the same way, and to which its state is refused.
-        refuses: which of these it does not go with: "pad", "replace", "disjoint", "induced", "edges" (it has edges of its own).
+        refuses: which of these it does not go with: "pad", "replace", "disjoint", "induced", "budget", "fanouts", "edges" (it has edges of
+            its own).
         trains: settings of `TrainConfig`; None: no training samples like this.
         is_by_cpu: no device draws like this.
     """
@@ -145,6 +146,15 @@ WAYS = {
         trains={"layer_wise": True, "num_neighbors": (30, 20)},
         is_by_cpu=True,
         num_neighbors=(40, 20),
+    ),
+    "numbers of nodes": Way(
+        plain={"num_samples": [30, 20], "subgraph_type": "induced"},
+        typed={"num_samples": {"author": [9, 3], "paper": [20, 9], "venue": [1, 2]}, "subgraph_type": "induced"},
+        says="subgraph_type",
+        changes=(({"num_samples": [30, 21]}, "num_samples: .* then, .* now"),),
+        refuses=("pad", "replace", "disjoint", "induced", "budget", "fanouts"),
+        is_by_cpu=True,
+        num_neighbors=(),
     ),
 }  # fmt: skip
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.unit import test_layer_draws, test_shared_draws, test_uniformity, test_walk_visits, test_weighted_draws
+from tests.unit import test_budget_draws, test_layer_draws, test_shared_draws, test_uniformity, test_walk_visits, test_weighted_draws
 from tests.unit.p_values import SMALLEST_P
 
 WAYS = {
@@ -17,6 +17,7 @@ WAYS = {
     "by weight": test_weighted_draws,
     "walks": test_walk_visits,
     "layers": test_layer_draws,
+    "numbers of nodes": test_budget_draws,
 }
 """Each with CASES, pairs of a name and a p-value by seed, and wrong(): p-values of ways to do it wrong."""
 CASES = [(f"{way}: {name}", p_value) for way, module in WAYS.items() for name, p_value in module.CASES]

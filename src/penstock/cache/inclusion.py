@@ -62,6 +62,6 @@ def spread_inclusion(sampler: NeighborSampler, first: dict[NodeType, np.ndarray]
 
 def draws_uniformly(sampler: NeighborSampler) -> bool:
     """Whether all edges of a list are equally likely, independently of other lists."""
-    if sampler.walks is not None or sampler.layer_wise:
+    if sampler.walks is not None or sampler.layer_wise or sampler.num_samples:
         return False
     return all(csc.sums is None and csc.timed is None for csc in sampler.graph.adjacency.values())

@@ -190,8 +190,10 @@ def lists_read(sampler: NeighborSampler, sample: Sample, edge_type: EdgeType) ->
     """Return int64[n]: the nodes whose neighbour lists of an edge type a sample reads; a list that is read twice occurs twice.
 
     With walks: all nodes of the sample, for the edge types of their path, since a sample has only the nodes that walks visited most.
-    Layer-wise: also nodes from whose lists nothing is taken.
+    Layer-wise: also nodes from whose lists nothing is taken. By numbers of nodes: all nodes of the sample.
     """
+    if sampler.num_samples:
+        return sample.nodes[edge_type[2]]
     if sampler.walks is not None:
         nodes = distinct_nodes(sampler, sample)[edge_type[2]]
         return nodes if edge_type in (sampler.walks.path or ()) else nodes[:0]

@@ -23,6 +23,7 @@ from penstock.gather import Seat, TieredTable
 from penstock.order import Order
 from penstock.plan import Plan
 from penstock.records import EdgeType
+from penstock.sample.budget import NumSamples
 from penstock.sample.walks import Walks
 
 
@@ -94,6 +95,7 @@ class LinkNeighborLoader(Loader):
         non_stop: bool | int = False,
         walks: Walks | None = None,
         layer_wise: bool = False,
+        num_samples: NumSamples | None = None,
         **kwargs: Any,
     ) -> None:
         if "split" in kwargs:
@@ -119,6 +121,7 @@ class LinkNeighborLoader(Loader):
             shared_draws=shared_draws,
             walks=walks,
             layer_wise=layer_wise,
+            num_samples=num_samples,
         )
         super().__init__(
             data,

@@ -276,6 +276,7 @@ class BatchMaker:
             **({"shared_draws": sampler.shared_draws} if sampler.shared_draws else {}),
             **({} if sampler.walks is None else {"walks": sampler.walks.describe()}),
             **({"layer_wise": True} if sampler.layer_wise else {}),
+            **({"num_samples": {t: list(counts) for t, counts in sampler.num_samples.items()}} if sampler.num_samples else {}),
             **({} if self.padding is None else {"padding": self.padding.describe()}),
         }
 

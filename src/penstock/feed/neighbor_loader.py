@@ -20,6 +20,7 @@ from penstock.feed.sampling_rule import SamplingRule, choose_subgraph
 from penstock.gather import Seat, TieredTable
 from penstock.order import Order
 from penstock.plan import Plan
+from penstock.sample.budget import NumSamples
 from penstock.sample.walks import Walks
 
 
@@ -84,6 +85,9 @@ class NeighborLoader(Loader):
         layer_wise: `num_neighbors` counts the new nodes of a hop (per edge type), drawn for all its lists together, and not the neighbours
             of each: nodes with more edges into the hop are likelier. The batch has every edge from its nodes into the hop; some nodes of
             the hop may have none (see `penstock.sample.layer_wise`).
+        num_samples: how many nodes each hop adds, one list for all node types or one per node type, drawn as in HGT in proportion to the
+            squares of their normalised edges into the batch (see `penstock.sample.budget`); -1: all. The batch has all edges among its
+            nodes. With `num_neighbors=[]` and `subgraph_type="induced"`; `penstock.HGTLoader` has PyG's arguments for it.
         tables: node or edge type -> `penstock.gather.TieredTable` whose fields replace the input's, with rows numbered as in the input
             (homogeneous: "node" and ("node", "to", "node")).
         step: batch -> anything: a training step, on a copy of the model. It is tried on parts of a batch to learn how much memory it takes:
@@ -130,6 +134,7 @@ class NeighborLoader(Loader):
         non_stop: bool | int = False,
         walks: Walks | None = None,
         layer_wise: bool = False,
+        num_samples: NumSamples | None = None,
         **kwargs: Any,
     ) -> None:
         self.input_nodes, self.input_time, self.input_id = input_nodes, input_time, input_id
@@ -146,6 +151,7 @@ class NeighborLoader(Loader):
             shared_draws=shared_draws,
             walks=walks,
             layer_wise=layer_wise,
+            num_samples=num_samples,
         )
         super().__init__(
             data,

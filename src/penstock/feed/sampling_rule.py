@@ -20,6 +20,7 @@ from penstock.feed.inputs import Input
 from penstock.feed.inputs.base import edge_type_of
 from penstock.records import EdgeType
 from penstock.sample import NeighborSampler
+from penstock.sample.budget import NumSamples
 from penstock.sample.times import TimeRule, Timestamps, check_times
 from penstock.sample.walks import Walks
 
@@ -48,6 +49,7 @@ class SamplingRule:
     shared_draws: bool | int
     walks: Walks | None
     layer_wise: bool
+    num_samples: NumSamples | None
 
     def __post_init__(self) -> None:
         if self.temporal_strategy not in STRATEGIES:
@@ -63,6 +65,12 @@ class SamplingRule:
         if not isinstance(self.layer_wise, (bool, np.bool_)):
             how_many = f"{argument('num_neighbors')} says how many nodes"
             raise UsageError(f"{argument('layer_wise')} is True or False, got {self.layer_wise!r}: {how_many}")
+
+        if self.num_samples is not None and (self.subgraph_type != SubgraphType.induced or self.num_neighbors or self.time_attr):
+            raise UsageError(
+                "num_samples says how many nodes each hop adds, and edges belong to no hop: give num_neighbors=[], "
+                "subgraph_type='induced', and no time_attr (HGTLoader does)"
+            )
 
     def _check_window(self) -> None:
         window, least = self.time_window, int(self.temporal_rule == "<")
@@ -96,6 +104,7 @@ class SamplingRule:
             shared_draws=int(self.shared_draws),
             walks=self.walks,
             layer_wise=bool(self.layer_wise),
+            num_samples=self.num_samples,
             seed=seed,
         )
 

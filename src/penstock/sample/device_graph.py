@@ -138,7 +138,7 @@ def device_sampler(
 def on_cpu_only(sampler: NeighborSampler) -> str | None:
     """Return why only the CPU can draw the samples of a sampler, for a message; None: a device can."""
     by_cpu = {"subgraph_type='induced'": sampler.induced, "sampling by walks": sampler.walks is not None}
-    by_cpu |= {"layer_wise=True": sampler.layer_wise}
+    by_cpu |= {"layer_wise=True": sampler.layer_wise, "sampling by num_samples": bool(sampler.num_samples)}
     for what, is_asked in by_cpu.items():
         if is_asked:
             return f"{what} is done on the CPU only"

@@ -11,7 +11,8 @@ from penstock.kernels.sample_weighted import cpu as weighted
 from penstock.records import EdgeType, Graph
 
 
-def _whole(name: str, fanouts: Sequence[int]) -> tuple[int, ...]:
+def whole_numbers(name: str, fanouts: Sequence[int]) -> tuple[int, ...]:
+    """Return a number for each hop, as whole numbers. `name`: of the argument, for the UsageError."""
     try:
         return tuple(operator.index(fanout) for fanout in fanouts)
     except TypeError:
@@ -29,9 +30,9 @@ def check_fanouts(
         if missing or unknown:
             what = f"{unknown[0]} is not an edge type of this graph" if unknown else f"none given for {missing[0]}"
             raise UsageError(f"{name}: {what}; the edge types are {list(graph.adjacency)}")
-        fanouts = {edge_type: _whole(name, num_neighbors[edge_type]) for edge_type in graph.adjacency}
+        fanouts = {edge_type: whole_numbers(name, num_neighbors[edge_type]) for edge_type in graph.adjacency}
     else:
-        fanouts = {edge_type: _whole(name, num_neighbors) for edge_type in graph.adjacency}
+        fanouts = {edge_type: whole_numbers(name, num_neighbors) for edge_type in graph.adjacency}
     lengths = sorted({len(values) for values in fanouts.values()})
     if len(lengths) > 1:
         raise UsageError(f"{name}: the number of hops must be the same across all edge types, got lists of {lengths} elements")

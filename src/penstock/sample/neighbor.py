@@ -24,6 +24,7 @@ from penstock.kernels.sample_layer import cpu as layer_kernels
 from penstock.kernels.sample_neighbors import cpu as draw
 from penstock.kernels.sample_shared import cpu as shared
 from penstock.records import CSC, Allocator, EdgeType, Graph, NodeType, Sample, SampledEdges, check_neighbors
+from penstock.sample.budget import Budget, NumSamples, check_num_samples
 from penstock.sample.draws import Draw, Frontier, check_counts, draw_positions
 from penstock.sample.fanouts import check_fanouts
 from penstock.sample.layer_wise import check_layer_wise, choose
@@ -35,7 +36,8 @@ from penstock.sample.workspace import Growing, Workspace
 class NeighborSampler:
     """k-hop neighbour sampling, in one of these ways: uniform; by weight, for edge types with weights (`penstock.sample.weights`); by time,
     among the edges that are not later than the seed (`penstock.sample.times`); with shared draws (`penstock.sample.shared`); layer-wise, a
-    number of nodes for all lists of a hop together (`penstock.sample.layer_wise`); by random walks (`penstock.sample.walks`).
+    number of nodes for all lists of a hop together (`penstock.sample.layer_wise`); by random walks (`penstock.sample.walks`); a number of
+    nodes of each type, as in HGT (`penstock.sample.budget`).
 
     Args:
         graph: the graph to sample from.
@@ -48,6 +50,8 @@ class NeighborSampler:
         shared_draws: number of consecutive batches whose lists share the random numbers of a hop; 0: each list has its own.
         walks: neighbours are the nodes that these walks visit most; None: neighbours are drawn from lists.
         layer_wise: `num_neighbors` counts the new nodes of a hop per edge type, not the neighbours of each list.
+        num_samples: how many nodes each hop adds of each type: one list for all, or one per node type, -1 = all; `num_neighbors` then does
+            not count, and no edges belong to hops: `induced` gives those among the nodes. None: hops are as above.
         seed: of all randomness, in [0, 2**64).
     Raises:
         UsageError: a value that is not allowed, or two ways that exclude each other.
@@ -67,6 +71,7 @@ class NeighborSampler:
         shared_draws: int = 0,
         walks: Walks | None = None,
         layer_wise: bool = False,
+        num_samples: NumSamples | None = None,
         seed: int = 0,
     ) -> None:
         self.is_temporal = any(csc.timed is not None for csc in graph.adjacency.values())
@@ -80,6 +85,11 @@ class NeighborSampler:
             check_layer_wise(graph, replace=replace, disjoint=disjoint, shared_draws=shared_draws)
         if walks is not None:
             walks = check_walks(graph, walks, replace=replace, induced=induced, shared_draws=shared_draws, layer_wise=layer_wise)
+        self.num_samples = None
+        if num_samples is not None:
+            others = {"replace": replace, "disjoint": disjoint, "walks": walks, "shared_draws": shared_draws, "layer_wise": layer_wise}
+            self.num_samples = check_num_samples(graph, num_samples, others)
+            num_neighbors = [-1] * len(next(iter(self.num_samples.values())))
         self.graph = graph
         self.walks = walks
         self.takes_last = takes_last
@@ -109,6 +119,11 @@ class NeighborSampler:
     def sampled(self) -> Graph:
         """The graph that defines the edge types of a sample. For walks it has one edge type, whose edges are in no list."""
         return self.graph if self.walks is None else sampled_graph(self.graph, self.walks)
+
+    @property
+    def reads_whole_lists(self) -> bool:
+        """Whether lists are read as a whole, whatever is taken of them."""
+        return bool(self.shared_draws or self.layer_wise or self.num_samples)
 
     def workspace(self) -> Workspace:
         """Make scratch memory for one more thread."""
@@ -142,8 +157,7 @@ class NeighborSampler:
         """
         self.check(seeds, batch, times)
         moments = None if times is None else np.concatenate([times[t] for t in seeds])
-        domain = rng.WALK if self.walks else rng.LAYER if self.layer_wise else rng.SHARED if self.shared_draws else rng.SAMPLE
-        key = rng.derive_key(self.seed, epoch, domain)
+        key = rng.derive_key(self.seed, epoch, self._domain)
         run = _Run(self, seeds, moments, key, batch, workspace, allocate)
         try:
             for hop in range(self.num_hops):
@@ -151,7 +165,14 @@ class NeighborSampler:
             return run.finish()
         finally:
             for node_type, table in workspace.tables.items():  # if a list could not be read, a table holds candidates too
-                table.finish(max(run.nodes[node_type].size, workspace.layer.ids.size))
+                table.finish(max(run.num_known(node_type), workspace.layer.ids.size))
+
+    @property
+    def _domain(self) -> int:
+        """Of random keys."""
+        if self.num_samples:
+            return rng.BUDGET
+        return rng.WALK if self.walks else rng.LAYER if self.layer_wise else rng.SHARED if self.shared_draws else rng.SAMPLE
 
     def check(self, seeds: Mapping[NodeType, np.ndarray], batch: int, times: Mapping[NodeType, np.ndarray] | None = None) -> None:
         """Check the arguments of `sample`. Raises the same errors for them."""
@@ -201,6 +222,11 @@ class _Run:
             self._copies[seed_type] = self._add_seeds(seed_type, ids, num_trees)
             num_trees += ids.size
         self.nodes_per_hop = {t: [known.size] for t, known in self.nodes.items()}
+        self._budget = Budget({t: known.values for t, known in self.nodes.items()}, hints) if sampler.num_samples else None
+
+    def num_known(self, node_type: NodeType) -> int:
+        """How many nodes the table of a type may have: those of the batch, and candidates."""
+        return max(self.nodes[node_type].size, self._budget.ids[node_type].size if self._budget is not None else 0)
 
     def _add_seeds(self, seed_type: NodeType, seeds: np.ndarray, first_tree: int) -> np.ndarray | None:
         """Put the seeds first. Returns the copy number of each seed (how often it came before), or None if all are distinct."""
@@ -213,8 +239,36 @@ class _Run:
         return edge_kernels.count_repetitions(keys) if repeated else None
 
     def expand(self, hop: int) -> None:
-        """Expand the frontier of a hop over every edge type."""
+        """Find the nodes of the next hop."""
         end = {t: known.size for t, known in self.nodes.items()}
+        if self._budget is not None:
+            self._spend(self._budget, hop, end)
+        else:
+            self._expand_lists(hop, end)
+        self._begin = end
+        for t, known in self.nodes.items():
+            self.nodes_per_hop[t].append(known.size - end[t])
+
+    def _spend(self, budget: Budget, hop: int, end: Mapping[NodeType, int]) -> None:
+        """Credit the neighbours of a hop's nodes, for all edge types; then take the next nodes of each type."""
+        tables = self.workspace.tables
+        for edge_type, csc in self.graph.adjacency.items():
+            src, _, dst = edge_type
+            frontier = self.nodes[dst].values[self._begin[dst] : end[dst]]
+            count, longest = draw.count_neighbors(csc.indptr, csc.num_edges, frontier, -1, False)
+            check_counts(edge_type, csc, frontier, -1, count, longest, rng.MAX_DEGREE)
+            begins = np.concatenate([[0], np.cumsum(csc.degrees(frontier))])
+            for first, last in pieces(begins, PIECE):
+                here = begins[first : last + 1]
+                budget.credit(src, tables[src], self._read_whole(edge_type, csc, frontier[first:last], here), np.diff(here))
+        for number, (node_type, counts) in enumerate((self.sampler.num_samples or {}).items()):
+            place, nodes = (self.key, self.batch, hop, number), self.nodes[node_type]
+            chosen = budget.spend(node_type, tables[node_type], counts[hop], place, self.workspace)
+            nodes.room(chosen.size)[: chosen.size] = chosen
+            nodes.size += chosen.size
+
+    def _expand_lists(self, hop: int, end: Mapping[NodeType, int]) -> None:
+        """Expand the frontier of a hop over every edge type."""
         for number, (edge_type, csc) in enumerate(self.sampler.sampled.adjacency.items()):
             dst = edge_type[2]
             frontier = self.nodes[dst].values[self._begin[dst] : end[dst]]
@@ -224,9 +278,6 @@ class _Run:
                 trees, frontier = np.divmod(frontier, self.graph.num_nodes[dst])
                 copies = trees
             self._expand_edge_type(number, edge_type, csc, hop, frontier, copies, trees)
-        self._begin = end
-        for t, known in self.nodes.items():
-            self.nodes_per_hop[t].append(known.size - end[t])
 
     def _expand_edge_type(self, number: int, edge_type: EdgeType, csc: CSC, hop: int, frontier, copies, trees) -> None:
         rows = self.rows[edge_type]
@@ -338,6 +389,8 @@ class _Run:
     def finish(self) -> Sample:
         """Put the result together."""
         edges = {}
+        if self._budget is not None:
+            self._budget.close(self.workspace.tables)
         for edge_type, csc in self.sampler.sampled.adjacency.items():
             if self.sampler.induced:
                 self._induce(edge_type, csc)

@@ -14,6 +14,7 @@ import numpy as np
 from penstock import rng
 from penstock.kernels.random_walks import reference as walking
 from penstock.kernels.relabel import reference as relabel
+from penstock.kernels.running_sums import reference as running_sums
 from penstock.kernels.sample_layer import reference as layer
 from penstock.kernels.sample_neighbors import reference as draw
 from penstock.kernels.sample_shared import reference as shared
@@ -112,3 +113,29 @@ def sample_hops(
         num_nodes_per_hop=per_hop,
         trees={node_type: known // span[node_type] for node_type, known in packed.items()} if disjoint else None,
     )
+
+
+def sample_by_budget(graph: Graph, num_samples, seeds: Mapping[NodeType, np.ndarray], *, seed, epoch, batch) -> dict[NodeType, list[int]]:
+    """Return the nodes of a batch as HGT samples them, see `penstock.sample.budget`. `num_samples`: node type -> a number per hop."""
+    key = rng.derive_key(seed, epoch, rng.BUDGET)
+    nodes = {node_type: [int(each) for each in seeds.get(node_type, ())] for node_type in graph.num_nodes}
+    scores = {node_type: {} for node_type in graph.num_nodes}  # candidate -> its score, in first-seen order
+    begin = dict.fromkeys(graph.num_nodes, 0)
+    for hop in range(len(next(iter(num_samples.values())))):
+        end = {node_type: len(known) for node_type, known in nodes.items()}
+        for (src, _, dst), csc in graph.adjacency.items():
+            known = set(nodes[src])
+            for node in nodes[dst][begin[dst] : end[dst]]:
+                found = csc.indices[csc.indptr[node] : csc.indptr[node + 1]].tolist()
+                for neighbor in found:
+                    if neighbor not in known:
+                        scores[src][neighbor] = scores[src].get(neighbor, 0.0) + 1 / len(found)
+        for number, (node_type, counts) in enumerate(num_samples.items()):
+            candidates, counter = list(scores[node_type]), rng.sample_counter(0, number, hop, batch, 0)
+            weights = running_sums.as_integers([score * score for score in scores[node_type].values()])
+            slots = weighted.draw_slots(weights, fanout=counts[hop], replace=False, counter=counter, key=key)
+            for chosen in (candidates[slot] for slot in slots):
+                nodes[node_type].append(chosen)
+                del scores[node_type][chosen]
+        begin = end
+    return nodes

@@ -115,7 +115,7 @@ def _measure(profile: Profile, sample: Sample, maker: BatchMaker, workspace: Wor
     held = hold(subgraph, graph, np.empty)
     profile.sample_bytes = max(profile.sample_bytes, whole)
     profile.held_bytes = max(profile.held_bytes, held.nbytes if isinstance(held, np.ndarray) else whole)
-    whole_lists = PIECE if maker.sampler.shared_draws or maker.sampler.layer_wise else 0
+    whole_lists = PIECE if maker.sampler.reads_whole_lists else 0
     starts = max(one.row_ptr.size - 1 for one in sample.edges.values()) if walks else 0
     at_once = min(walks.num_together, starts) * walks.num if walks else whole_lists
     profile.num_edges = max(profile.num_edges, at_once, num_edges)

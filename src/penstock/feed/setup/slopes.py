@@ -82,7 +82,7 @@ def measure_slopes(
 def _read(sampler: NeighborSampler, sample: Sample, edge_type: EdgeType) -> tuple[np.ndarray, np.ndarray]:
     """(positions that a sample reads, list after list; how many of each list): lists that draw together are read whole, and of walks a
     neighbour of each list that they came by."""
-    if sampler.walks is None and not sampler.shared_draws and not sampler.layer_wise:
+    if sampler.walks is None and not sampler.reads_whole_lists:
         return sample.edges[edge_type].positions, np.diff(sample.edges[edge_type].row_ptr)
     csc, nodes = sampler.graph.adjacency[edge_type], lists_read(sampler, sample, edge_type)
     num_read = csc.degrees(nodes) if sampler.walks is None else np.minimum(csc.degrees(nodes), 1)

@@ -16,7 +16,7 @@ from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
 import penstock
 from penstock.errors import BudgetError, InputError, MismatchError, NotSupportedError, StateError, UsageError
-from penstock.feed import NeighborLoader, Padding, RecordedStep
+from penstock.feed import HGTLoader, NeighborLoader, Padding, RecordedStep
 from penstock.feed.factored.spec import check_plan
 from penstock.feed.setup import drawing
 from penstock.kernels import _triton
@@ -503,6 +503,30 @@ def test_layer_wise(store, tmp_path, capfd):
     given = said(capfd, "train", tmp_path / "weighted", *TRAIN, "--weight", "weight", "--layer-wise")
     assert "--layer-wise chooses nodes by their numbers of edges" in given
     assert "and --shared-draws for each" in said(capfd, "train", store, *TRAIN, "--shared-draws", "2", "--layer-wise")
+    plan = penstock.Plan(policy="inclusion", cache="10%")
+    assert "take the policy presample" in load(NotSupportedError, plan=plan)
+
+
+def test_num_samples():
+    data = data_with_weights()
+    data.age = torch.arange(400)
+
+    def load(error=UsageError, num_samples=(20,), **options):
+        return refused(error, HGTLoader, data, num_samples, None, **options)
+
+    assert "'papers' is not a node type of this graph; the node types are ['node']" in load(num_samples={"papers": [1]})
+    assert "none given for 'node'" in load(num_samples={})
+    assert "got lists of [0] elements" in load(num_samples=[])
+    assert "must lie in [-1, 1048576]" in load(num_samples=[5, -2])
+    assert "list of whole numbers" in load(num_samples=[2.5])
+    for options in ({"replace": True}, {"disjoint": True}, {"shared_draws": True}, {"layer_wise": True}):
+        assert f"which {next(iter(options))} does not go with" in load(**options)
+    assert "not by weight or time" in load(NotSupportedError, weight_attr="edge_weight")
+    for options in ({"time_attr": "age"}, {"subgraph_type": "directional"}, {"num_neighbors": [3]}):
+        given = {"num_neighbors": [], "subgraph_type": "induced"} | options
+        assert "num_neighbors=[], subgraph_type='induced', and no time_attr" in refused(
+            UsageError, NeighborLoader, data, num_samples=[3], **given
+        )
     plan = penstock.Plan(policy="inclusion", cache="10%")
     assert "take the policy presample" in load(NotSupportedError, plan=plan)
 
