@@ -178,6 +178,7 @@ def _install_torch():
     cuda.Stream, cuda.Event, cuda.current_stream, cuda.stream = streams.Stream, streams.Event, current, streams.stream_of
     cuda.CUDAGraph, cuda.graph, cuda.graph_pool_handle = streams.Graph, streams.capture, count(1).__next__
     torch._C._cuda_endAllocateToPool = lambda device, pool: streams.end_allocation(pool)
+    torch._C._cuda_releasePool = lambda device, pool: None
     cuda.synchronize, cuda.device = streams.synchronize, device_of
     cuda.mem_get_info = lambda device=None: (6 << 30, PROPERTIES.total_memory)
     cuda.memory_reserved = cuda.max_memory_allocated = lambda device=None: 0

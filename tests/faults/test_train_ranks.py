@@ -4,6 +4,7 @@ import json
 import signal
 import socket
 import subprocess
+import sys
 import time
 from contextlib import suppress
 
@@ -365,8 +366,8 @@ def test_what_is_refused_is_said_by_all(said):
 
 def test_gradients_that_would_not_meet(folder, monkeypatch):
     """By NCCL where each process has a GPU of its own, by gloo where they share one or compute on the CPU."""
-    groups = (["GPU-1", "GPU-2"], ["GPU-1", "GPU-1"], ["GPU-1", ""], ["", ""])
-    assert [ranks.backend_of(devices) for devices in groups] == ["cpu:gloo,cuda:nccl", "gloo", "gloo", "gloo"]
+    groups = (["GPU-1 a:1", "GPU-2 a:2"], ["GPU-1 a:1", "GPU-1 b:1"], ["MIG-1 a:1", "MIG-2 a:1"], ["GPU-1 a:1", ""], ["", ""])
+    assert [ranks.backend_of(devices) for devices in groups] == ["cpu:gloo,cuda:nccl", *["gloo"] * 4]
     here = Ranks(1, 2)
     found = {}
     for backends in ("cpu:gloo,cuda:nccl", "cpu:gloo,cuda:gloo,xpu:gloo", "cuda:nccl"):
@@ -469,6 +470,26 @@ def test_one_that_stands_still(folder, tmp_path):
     assert "penstock: interrupted" in errors
 
 
+RESTARTED = """
+import os, sys
+from penstock.train import started_together
+with started_together() as ranks:
+    if ranks.number == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        sys.exit(3)
+    print(ranks.gather((ranks.number, os.environ["TORCHELASTIC_RESTART_COUNT"])), flush=True)
+"""
+
+
+@pytest.mark.deep
+def test_a_restart_does_not_meet_the_processes_of_before(tmp_path):
+    """As `torchrun --max-restarts` keeps what they wrote to its store, their addresses too."""
+    (tmp_path / "restarted.py").write_text(RESTARTED)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    process = subprocess.run([*command, "--max-restarts", "1", "restarted.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.count("[(0, '1'), (1, '1')]") == 2
+
+
 def test_who_waits_says_so(monkeypatch, caplog):
     known = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "7", "WORLD_SIZE": "2", "RANK": "1"}
     for name, value in known.items():
@@ -476,8 +497,8 @@ def test_who_waits_says_so(monkeypatch, caplog):
     monkeypatch.setattr(ranks, "_SAY_S", 0.0)
     monkeypatch.setattr(aside, "_LOOK_S", 0.01)
     store = torch.distributed.HashStore()
-    store.set("device-0", "")
     monkeypatch.setattr(torch.distributed, "rendezvous", lambda *_, **__: iter([(store, 1, 2)]))
+    monkeypatch.setattr(ranks, "meet", lambda *_: ("first", ["", ""]))
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_, **__: time.sleep(0.2))
     monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: None)
     monkeypatch.setattr(ranks, "aside_of", lambda _: aside.Aside())

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from penstock.errors import StateError, UsageError
-from penstock.feed import NeighborLoader
+from penstock.feed import LinkNeighborLoader, NeighborLoader
 from penstock.feed.inputs import open_input
 from penstock.feed.options import read_options
 from penstock.order import ORDERS, LocalOrder, RandomOrder, proximity_order
@@ -215,6 +215,38 @@ def test_what_changes_the_batches_changes_the_state(name):
             NeighborLoader(data, **{**options, name: CHANGES[name]}).load_state_dict(state)
     for batch in after if "sampler" not in name else ():  # what that gave is not known afterwards
         after.verify(batch)
+
+
+OF_LINKS = {"edge_label_time": torch.arange(300) % 40}
+CHANGES_OF_LINKS = {
+    **{name: value for name, value in CHANGES.items() if name not in ("input_nodes", "input_time")},
+    "edge_label_index": torch.arange(600).reshape(2, 300) % 297, "edge_label": torch.arange(300), "edge_label_time": torch.arange(300) % 50,
+    "neg_sampling": "triplet", "neg_sampling_ratio": 2.0, "exclude_positives": False, "exclude_links": "self",
+}  # fmt: skip
+BESIDE_LINKS = {
+    "edge_label_time": TIMED | OF_LINKS, "exclude_positives": {"neg_sampling": "binary"}, "time_attr": OF_LINKS,
+    **{name: TIMED | OF_LINKS for name in ("temporal_strategy", "temporal_rule", "time_window")},
+}  # fmt: skip
+
+
+def test_every_argument_of_links_is_compared():
+    missing = inspect.signature(LinkNeighborLoader).parameters.keys() - {"kwargs"} - CHANGES_OF_LINKS.keys() - NOT_COMPARED
+    assert not missing, f"say in CHANGES_OF_LINKS another value of {missing}"
+
+
+@pytest.mark.parametrize("name", CHANGES_OF_LINKS)
+def test_what_changes_batches_of_links_changes_the_state(name):
+    data = homogeneous_data()
+    data.time, data.edge_weight = torch.arange(300) % 40, torch.rand(3000, generator=torch.Generator().manual_seed(0))
+    options = OPTIONS | {"edge_label_index": data.edge_index[:, :300]} | BESIDE.get(name, {}) | BESIDE_LINKS.get(name, {})
+    changed = options | {name: CHANGES_OF_LINKS[name]}
+    if name == "time_attr":  # without it there may be no times of links
+        del options["edge_label_time"]
+    before, after = LinkNeighborLoader(data, **options), LinkNeighborLoader(data, **changed)
+    state = before.state_dict()
+    if remaining(after, 2) != remaining(before, 2):
+        with pytest.raises(StateError, match="another configuration"):
+            LinkNeighborLoader(data, **changed).load_state_dict(state)
 
 
 def test_another_graph_is_refused():

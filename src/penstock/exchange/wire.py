@@ -15,7 +15,7 @@ import socket
 import struct
 from typing import Any, NamedTuple
 
-MAGIC = b"penstk02"
+MAGIC = b"penstk03"
 TOKEN_BYTES = 32
 BYE = -1
 """In place of a table number: this process sends no more requests."""

@@ -351,6 +351,7 @@ class LinkSeeds:
                 told[name] = f"{values.dtype} {list(values.shape)} {fingerprint(bits)}"
             elif values is not None:
                 told[name] = fingerprint(values)
+        told |= self.rule.describe()
         if (negatives := self.negatives) is not None:
             kind = "triplet" if self.is_triplet else "binary"
             told["neg_sampling"] = f"{kind} {negatives.amount}, exclude_positives={negatives.are_exact}"

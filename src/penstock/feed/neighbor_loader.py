@@ -51,7 +51,8 @@ class NeighborLoader(Loader):
         temporal_strategy: "uniform": draw among all edges in time; "last": take the latest of them.
         temporal_rule: "<=": an edge at the seed's own time is in time, as in PyG. "<": it is too late, for instance where the seeds are
             links that are edges of the graph: an edge at the same time would give them away.
-        time_window: edges that are earlier than the seed's time by more than this are not sampled either; None: all earlier ones may be.
+        time_window: a whole number in the unit of the times: edges that came more than this before the seed's time are not sampled either;
+            None: all earlier ones may be.
         neighbor_sampler: not supported, see `docs/compat.md`.
         **kwargs: torch's DataLoader's: batch_size, shuffle, drop_last, num_workers (threads), prefetch_factor, timeout, ... And
             batches_per_epoch: only the first ones of each epoch, of each rank; shuffled, these are of other seeds every time.

@@ -133,13 +133,13 @@ class RecordedStep:
             with _recording(graph, stream, pool):
                 try:
                     result = self._step(twin)
-                except Exception as error:
+                except BaseException as error:
                     failed = error
                     raise
-        except Exception as error:
+        except BaseException as error:
             cause = failed or error
             _abandon(graph, stream, pool)
-            if "captur" not in str(cause):
+            if not isinstance(cause, Exception) or "captur" not in str(cause):
                 raise cause from None
             raise UsageError(
                 f"the step cannot be recorded: {first_line(cause)}; it may not wait for the device (item(), print), and its "
@@ -181,12 +181,15 @@ def _recording(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any
 
 def _abandon(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any) -> None:
     """Let torch know that a recording is over though it failed. Otherwise, up to torch 2.13, its allocator keeps memory that two streams
-    used, and (2.11) its generator refuses random numbers, so dropout, until another recording ends well; this makes one."""
+    used, and (2.11) its generator refuses random numbers, so dropout, until another recording ends well; this makes one. Each of these may
+    be done already, or impossible on a device that has failed altogether."""
     _abandoned.append(graph)
-    with suppress(RuntimeError):  # of an allocator that knows; of a device that has failed altogether
-        torch._C._cuda_endAllocateToPool(stream.device.index, pool)
     with suppress(RuntimeError):
         graph.reset()
+    with suppress(RuntimeError):
+        torch._C._cuda_endAllocateToPool(stream.device.index, pool)
+        torch._C._cuda_releasePool(stream.device.index, pool)  # where torch had not ended it, torch has not released it either
+    with suppress(RuntimeError):
         zero = torch.zeros(1, device=stream.device)
         with _recording(torch.cuda.CUDAGraph(), stream, torch.cuda.graph_pool_handle()):
             zero.zero_()

@@ -76,7 +76,8 @@ class SamplingRule:
         window, least = self.time_window, int(self.temporal_rule == "<")
         if isinstance(window, (bool, np.bool_)) or not isinstance(window, (int, np.integer)) or not least <= window < 1 << 63:
             raise UsageError(
-                f"time_window must be a whole number from {least}, in the unit of the times, or None (any earlier time); got {window!r}"
+                f"time_window must be a number of Python's or NumPy's, whole and from {least} to 2**63 - 1, in the unit of the times, "
+                f"or None (any earlier time); got {window!r}"
             )
         if self.time_attr is None:
             raise UsageError("time_window needs time_attr, the attribute that says when nodes or edges came")

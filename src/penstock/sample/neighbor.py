@@ -46,7 +46,7 @@ class NeighborSampler:
         disjoint: every seed gets its own tree; nodes are shared only within a tree. Always so where edges have times.
         induced: return all edges among the sampled nodes, not only the sampled edges. Without hops: among the seeds.
         takes_last: where edges have times, take the latest edges in time instead of drawing among them.
-        reach: how much earlier than its seed's time an edge may be, where edges have times; -1: as early as it likes.
+        reach: how much earlier than the time given to `sample` an edge may be, where edges have times; -1: as early as it likes.
         shared_draws: number of consecutive batches whose lists share the random numbers of a hop; 0: each list has its own.
         walks: neighbours are the nodes that these walks visit most; None: neighbours are drawn from lists.
         layer_wise: `num_neighbors` counts the new nodes of a hop per edge type, not the neighbours of each list.

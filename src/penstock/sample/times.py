@@ -1,4 +1,4 @@
-"""Timestamps of edges. Each neighbour list is sorted by time once, so that the edges that a sample may take are a prefix of it.
+"""Timestamps of edges. Each neighbour list is sorted by time once, so that the edges that a sample may take are consecutive.
 
 In: a graph, and a time for every edge, or every node, of some types. Out: the same graph, with the times of each list in order.
 Invariant: `indices` does not change; positions of sampled edges refer to it.

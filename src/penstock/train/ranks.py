@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import timedelta
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 
 from penstock.errors import PenstockError, PipelineError, UsageError, argument, first_line, line_of
 from penstock.exchange.aside import Aside, aside_of, gather_objects
+from penstock.exchange.meeting import meet
 from penstock.exchange.own_address import interface_of, own_address
 from penstock.kernels._cuda import identity
 from penstock.store.process_memory import processes_here
@@ -236,21 +238,30 @@ class Ranks:
 
 
 def backend_of(devices: list[str]) -> str:
-    """Return the backend of a group of processes, by identities of their devices ("" for none): NCCL takes gradients where each has one of
-    its own, which processes that see one device each (CUDA_VISIBLE_DEVICES, `srun --gpus-per-task`) cannot tell by its number."""
-    is_each_its_own = "" not in devices and len(set(devices)) == len(devices)
+    """Return the backend of a group of processes, by what they tell of their devices, see `_names_of`: NCCL takes gradients where each has
+    one of its own, which processes that see one device each (CUDA_VISIBLE_DEVICES, `srun --gpus-per-task`) cannot tell by its number."""
+    names = [each.split() for each in devices]
+    is_each_its_own = all(names) and all(len(set(kind)) == len(devices) for kind in zip(*names, strict=True))
     return "cpu:gloo,cuda:nccl" if is_each_its_own else "gloo"
 
 
+def _names_of(device: torch.device) -> str:
+    """Names of a device that no other one has: its UUID, and where it is plugged in, which parts of one GPU (MIG) share: NCCL takes
+    one process for each GPU."""
+    uuid, properties = identity(device), torch.cuda.get_device_properties(device)
+    place = [str(getattr(properties, f"pci_{part}_id", uuid)) for part in ("domain", "bus", "device")]
+    return f"{uuid} {':'.join([socket.gethostname(), *place])}"
+
+
 def _meet(device: str, place: str) -> None:
-    """Wait for the other processes, and form the group with them. Args: device, identity of this one's."""
+    """Wait for the other processes, and form the group with them. Args: device, names of this one's; "" for none."""
     say_at = _SAY_S
 
     def form() -> None:
         store, rank, num_ranks = next(dist.rendezvous("env://", timeout=TIMEOUT))  # type: ignore[attr-defined]
-        store.set(f"device-{rank}", device)
-        devices = [store.get(f"device-{each}").decode() for each in range(num_ranks)]
-        dist.init_process_group(backend_of(devices), store=store, rank=rank, world_size=num_ranks, timeout=TIMEOUT)
+        attempt, devices = meet(store, rank, num_ranks, device, TIMEOUT)
+        own = dist.PrefixStore(attempt, store)  # type: ignore[attr-defined]
+        dist.init_process_group(backend_of(devices), store=own, rank=rank, world_size=num_ranks, timeout=TIMEOUT)
 
     def look(waited_s: float) -> None:
         nonlocal say_at
@@ -265,7 +276,8 @@ def _meet(device: str, place: str) -> None:
 @contextmanager
 def started_together() -> Iterator[Ranks]:
     """Join the processes that `torchrun` started beside this one, if it did, by what it left in the environment: WORLD_SIZE and RANK,
-    MASTER_ADDR and MASTER_PORT, and, for GPUs, LOCAL_RANK. Each then has the GPU of its local rank, among those that it sees."""
+    MASTER_ADDR and MASTER_PORT, and, LOCAL_WORLD_SIZE, how many share a machine; for GPUs LOCAL_RANK. Each has
+    the GPU of its local rank, among those that it sees."""
     if os.environ.get("WORLD_SIZE", "1") == "1":
         yield Ranks()
         return
@@ -280,7 +292,7 @@ def started_together() -> Iterator[Ranks]:
         own = torch.device("cuda", int(os.environ.get("LOCAL_RANK", os.environ["RANK"])) % num_devices)
         torch.cuda.set_device(own)
         if dist.is_nccl_available():
-            device = identity(own) or ""
+            device = _names_of(own)
     if interface := interface_of(own_address()):  # else gloo takes what this machine's name means to itself, on many 127.0.1.1
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"

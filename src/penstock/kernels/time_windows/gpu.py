@@ -1,4 +1,4 @@
-"""Windows of neighbour lists (the part up to a moment), on a device. Same windows as `reference.find_windows`.
+"""Windows of neighbour lists (the part up to a moment, and back to another), on a device. Same windows as `reference.find_windows`.
 
 In: tensors that the device can read; `times` may be pinned host memory. Out: where windows begin, and how long they are.
 Imports Triton.

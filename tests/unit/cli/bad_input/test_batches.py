@@ -549,8 +549,8 @@ def test_times(tmp_path, monkeypatch):
     assert "input_time needs time_attr" in load(name=None, input_time=torch.arange(400))
     assert "got 'first'" in load(temporal_strategy="first")
     assert "got '>'" in load(temporal_rule=">")
-    assert "from 0, in the unit of the times, or None (any earlier time); got -1" in load(time_window=-1)
-    assert "from 1, in the unit of the times, or None (any earlier time); got 0" in load(time_window=0, temporal_rule="<")
+    assert "from 0 to 2**63 - 1, in the unit of the times, or None (any earlier time); got -1" in load(time_window=-1)
+    assert "from 1 to 2**63 - 1, in the unit of the times, or None (any earlier time); got 0" in load(time_window=0, temporal_rule="<")
     for window in (1 << 63, 2.0, True):
         assert f"got {window!r}" in load(time_window=window)
     assert "time_window needs time_attr" in load(name=None, time_window=5)
