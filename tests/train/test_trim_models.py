@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric import nn as pyg
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 import penstock
-from penstock.errors import MissingFieldError
+from penstock.errors import MissingFieldError, UsageError
 from penstock.feed.layers import hops_of
 from penstock.train import trimmed
-from tests.train.trimming_cases import CASES, WIDTH, Model, assert_alike, hops, make_batch, make_data, results
+from tests.train.trimming_cases import CASES, WIDTH, Model, assert_alike, hops, make_batch, make_data, of_edges, results
 
 
 def test_other_edges_are_left_to_the_layers(caplog):
@@ -142,6 +142,63 @@ def test_connections_that_skip_a_layer():
     with pytest.raises(RuntimeError, match="must match the size") as caught:
         model(batch.x, batch.edge_index, False)
     assert "the model is trimmed" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("num_neighbors", [(4, 3, 2), (1, 1, 8)], ids=["edges without rows", "fewer rows than are cut"])
+def test_rows_are_not_cut_twice(num_neighbors):
+    """PyG's models cut them too, if they are asked to: the error says that only one of the two may."""
+    model, batch = pyg.GraphSAGE(WIDTH, 8, 3, 2).double(), make_batch(make_data(3000, 30_000), num_neighbors)
+    cut = {"num_sampled_nodes_per_hop": batch.num_sampled_nodes, "num_sampled_edges_per_hop": batch.num_sampled_edges}
+    model(batch.x, batch.edge_index, **cut)
+    with pytest.raises((IndexError, RuntimeError)) as caught:
+        penstock.trim(model)(batch.x, batch.edge_index, **cut)
+    assert "do not cut rows a second time (trim_to_layer" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("case", ["sage", "sage, max", "graph, weights", "gine", "gat", "gatv2, attributes", "transformer, plain", "edge"])
+@pytest.mark.parametrize("num_neighbors", [(-1,), (4, 3, 2)])
+def test_destinations_that_are_the_seeds_alone(case, num_neighbors):
+    """As where a model over all nodes is computed layer by layer."""
+    make, names = CASES[case]
+    conv, batch = make().double(), make_batch(num_neighbors=num_neighbors)
+    edges = of_edges(names, batch.num_edges)
+    given, into_seeds = (batch.x, batch.x[: batch.batch_size]), penstock.layers(batch)[-1].edge_index
+    whole = conv(given, into_seeds, *(each[: into_seeds.shape[1]] for each in edges))
+    assert_alike([penstock.trim(conv)(given, batch.edge_index, *edges)], [whole])
+    assert len(whole) == batch.batch_size
+
+
+class OneSided(nn.Module):
+    """Nodes of type "b" have no features: the first layer computes their rows from those of "a" alone."""
+
+    def __init__(self, make):
+        super().__init__()
+        first, later = TYPES[:2], TYPES
+        self.layers = nn.ModuleList(pyg.HeteroConv({key: make() for key in types}) for types in (first, later, later))
+
+    def forward(self, x_dict, edge_index_dict):
+        for layer in self.layers:
+            x_dict = {key: x.tanh() for key, x in layer(x_dict, edge_index_dict).items()}
+        return x_dict
+
+
+TYPES = [("a", "likes", "a"), ("a", "to", "b"), ("b", "to", "a")]
+
+
+@pytest.mark.parametrize("case", ["sage", "sage, max", "graph", "gin"])
+def test_destinations_without_rows(case):
+    data, random = HeteroData(), np.random.default_rng()
+    sizes = {"a": 300, "b": 15}
+    data["a"].x, data["b"].num_nodes = torch.from_numpy(random.normal(size=(sizes["a"], WIDTH))), sizes["b"]
+    for edge_type in TYPES:
+        data[edge_type].edge_index = torch.from_numpy(np.stack([random.integers(0, sizes[edge_type[at]], 900) for at in (0, 2)]))
+    batch, model = make_batch(data, input_nodes="a"), OneSided(CASES[case][0]).double()
+    whole = model({"a": batch["a"].x}, batch.edge_index_dict)["a"][: batch["a"].batch_size]
+    for edges in (batch.edge_index_dict, {key: each.clone() for key, each in batch.edge_index_dict.items()}):
+        found = penstock.trim(model)({"a": batch["a"].x}, edges)["a"]
+        assert_alike([found], [whole])
+    with pytest.raises(UsageError, match="more layers than the 3 hops"):
+        model.layers[0]({"a": batch["a"].x[: batch["a"].batch_size]}, batch.edge_index_dict)
 
 
 @pytest.mark.parametrize("case", ["sage", "gcn", "gat"])

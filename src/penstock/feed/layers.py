@@ -171,8 +171,9 @@ def layers(batch: Data | HeteroData) -> list[Layer] | list[TypedLayer]:
     return cut
 
 
-def hops_of(edge_index: torch.Tensor, num_src: int, num_dst: int) -> Hops | None:
-    """Return how edges fall into hops; None for edges that no loader made. num_src, num_dst: numbers of nodes known after some of the hops.
+def hops_of(edge_index: torch.Tensor, num_src: int, num_dst: int | None) -> Hops | None:
+    """Return how edges fall into hops; None for edges that no loader made. num_src, num_dst: numbers of nodes known after some of the hops;
+    num_dst None: not told.
 
     Copies of the edges of a batch, on a device for instance, are recognised while the batch lives, by comparing them once.
 
@@ -196,7 +197,7 @@ def row_ptr_of(tensor: torch.Tensor) -> torch.Tensor | None:
     return hops.row_ptr if hops is not None else known[1].row_ptr if known is not None else None
 
 
-def _copied(edge_index: torch.Tensor, num_src: int, num_dst: int) -> Hops | None:
+def _copied(edge_index: torch.Tensor, num_src: int, num_dst: int | None) -> Hops | None:
     """Return the hops of a batch with equal edges. If there are no edges, those of any batch with such numbers of nodes."""
     known = _copies.get(edge_index)
     if known is not None and known[0]() is not None:
@@ -205,7 +206,7 @@ def _copied(edge_index: torch.Tensor, num_src: int, num_dst: int) -> Hops | None
     found = [
         (edges, hops)
         for edges, hops in noted
-        if edges is not None and num_src in hops.num_src and num_dst in hops.num_dst
+        if edges is not None and num_src in hops.num_src and (num_dst is None or num_dst in hops.num_dst)
         if hops.num_writes == _num_writes(edges) and _are_equal(edge_index, edges)
     ]
     if not found or (edge_index.numel() and len({(hops.num_src, hops.num_dst) for _, hops in found}) > 1):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from inspect import Parameter, Signature, signature
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -136,12 +136,14 @@ class Trimmed(TrimmedLayer):
 
     def _trimmed(self, conv: Any, more: dict[str, Any]) -> Any:
         of_class, x, edge_index = self.kind.forward, more.pop("x"), more.pop("edge_index")
-        rows = x if isinstance(x, (tuple, list)) else (x, x)
-        is_seen = isinstance(edge_index, Tensor) and all(isinstance(each, Tensor) for each in rows)
-        hops = hops_of(edge_index, len(rows[0]), len(rows[1])) if is_seen else None
+        rows: Any = x if isinstance(x, (tuple, list)) else (x, x)
+        is_one_sided = rows[1] is None and self.kind in OF_PRODUCTS
+        is_seen = all(isinstance(each, Tensor) for each in (edge_index, *rows[: 1 if is_one_sided else 2]))
+        num_src, num_dst = (len(rows[0]), None if is_one_sided else len(rows[1])) if is_seen else (0, 0)
+        hops = hops_of(edge_index, num_src, num_dst) if is_seen else None
         if hops is None:
             return None
-        layer = _layer_of(hops, edge_index, len(rows[0]), len(rows[1]))
+        layer = _layer_of(hops, edge_index, num_src, num_dst)
         if more.get("return_attention_weights") is not None:
             if layer.num_dst == len(rows[1]) and layer.sources.numel() == edge_index.size(1):
                 return of_class(conv, x, edge_index, **more)
@@ -155,7 +157,7 @@ class Trimmed(TrimmedLayer):
         more |= {name: more[name][: layer.sources.numel()] for name in OF_EDGES if more.get(name) is not None}
         if self.kind not in (*OF_PRODUCTS, *OF_PAIRS):
             return of_class(conv, x, layer.edge_index, **more)[: layer.num_dst]
-        pair = rows[0], rows[1][: layer.num_dst]
+        pair = rows[0], None if is_one_sided else rows[1][: layer.num_dst]
         if self.kind in OF_ATTENTION and more.get("edge_attr") is None and conv.aggr != "mean" and _sends_sums(conv):
             rows_of = x if isinstance(x, Tensor) else pair
             return OF_ATTENTION[self.kind](conv, rows_of, layer.edge_index, (layer.num_src, layer.num_dst))
@@ -165,6 +167,8 @@ class Trimmed(TrimmedLayer):
                 values = rows[0].new_ones(layer.sources.numel())
             with suppress(NotImplementedError):  # PyG writes the code of a class for the first layer made, which may have had no product
                 return of_class(conv, pair, layer.adj_t(values))
+        if is_one_sided:
+            more["size"] = layer.num_src, layer.num_dst
         return of_class(conv, pair, layer.edge_index, **more)
 
 
@@ -214,14 +218,21 @@ def _bound(of_class: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return given
 
 
-def _layer_of(hops: Hops, edge_index: Tensor, num_src: int, num_dst: int) -> Layer:
-    """What a layer needs that is given so many rows of sources and destinations.
+def _layer_of(hops: Hops, edge_index: Tensor, num_src: int, num_dst: int | None) -> Layer:
+    """What a layer needs that is given so many rows of sources and destinations; num_dst None: destinations have no rows.
 
     Rows of destinations fit several hops where a hop found no new nodes. The last of them is taken: more rows come out than are needed, as
-    many for each type of edges, from the hops for which there are sources. Whatever is incomplete is beyond the rows that are read.
+    many for each type of edges, from the hops for which there are sources. Whatever is incomplete is beyond the rows that are read. Without
+    rows of destinations, those of sources tell the hop. Destinations that are the seeds alone, `conv((x, x[:batch_size]), edge_index)`,
+    were cut already.
     """
+    if num_dst is None:
+        of_sources = [number for number in range(1, len(hops.num_src)) if hops.num_src[number] == num_src]
+        return hops.layer(edge_index, of_sources[-1]) if of_sources else _refuse(hops, num_src, num_dst)
     fitting = [number for number in range(1, len(hops.num_dst)) if hops.num_dst[number] == num_dst]
     numbers = [number for number in range(1, fitting[-1] + 1) if hops.num_src[number] <= num_src] if fitting else []
+    if not fitting and num_dst == hops.num_dst[0] and num_src in hops.num_src[1:]:
+        return replace(hops.layer(edge_index, 1), num_src=num_src)
     if not numbers or num_src not in hops.num_src:
         _refuse(hops, num_src, num_dst)
     rows, layer = hops.num_dst[fitting[-1] - 1], hops.layer(edge_index, numbers[-1])
@@ -229,8 +240,8 @@ def _layer_of(hops: Hops, edge_index: Tensor, num_src: int, num_dst: int) -> Lay
     return replace(layer, num_src=num_src, num_dst=rows, row_ptr=row_ptr)
 
 
-def _refuse(hops: Hops, num_src: int, num_dst: int) -> None:
-    if num_src in hops.num_src and num_dst in hops.num_dst:
+def _refuse(hops: Hops, num_src: int, num_dst: int | None) -> NoReturn:
+    if num_src in hops.num_src and (num_dst is None or num_dst in hops.num_dst):
         raise UsageError(
             f"the model has more layers than the {len(hops.num_src) - 1} hops that are sampled: add a fanout, or leave penstock.trim out"
         )

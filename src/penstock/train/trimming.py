@@ -131,9 +131,10 @@ class _Explaining(Replacing):
         try:
             return self.kind.forward(model, *args, **kwargs)
         except (RuntimeError, IndexError) as error:
-            if isinstance(error, IndexError) or "size" in str(error).lower():
+            if isinstance(error, IndexError) or any(word in str(error).lower() for word in ("size", "narrow")):
                 error.add_note(
-                    "the model is trimmed: a layer gives fewer rows than it is given, the first ones; skip it by out + x[: len(out)]"
+                    "the model is trimmed: a layer gives fewer rows than it is given, the first ones; skip it by out + x[: len(out)], and "
+                    "do not cut rows a second time (trim_to_layer, num_sampled_nodes_per_hop)"
                 )
             raise
 
