@@ -32,10 +32,25 @@ def squares(lists):
     return {node: score * score for node, score in scores.items() if node not in lists}
 
 
+def without_rare_ones(expected):
+    """Set -> the sets that count as one with it, so that each is expected five times at least, and their probabilities: a chi-square test
+    asks for that, and squares make some sets rare."""
+    rarest, *others = sorted(expected, key=expected.get)
+    joined = {rarest: [rarest]}
+    for each in others:
+        if NUM_BATCHES * sum(expected[one] for one in joined[rarest]) < 5:
+            joined[rarest].append(each)
+        else:
+            joined[each] = [each]
+    name_of = {one: name for name, ones in joined.items() for one in ones}
+    return name_of, {name: sum(expected[one] for one in ones) for name, ones in joined.items()}
+
+
 def p_of_choice(name, count, seed):
     lists = LISTS[name]
-    sets = [frozenset(new.tolist()) for (new,) in chosen(graph_of(lists, 20), [count], sorted(lists), seed=seed)]
-    return p_of_sets(sets, probabilities(squares(lists), count))
+    name_of, expected = without_rare_ones(probabilities(squares(lists), count))
+    sets = [name_of[frozenset(new.tolist())] for (new,) in chosen(graph_of(lists, 20), [count], sorted(lists), seed=seed)]
+    return p_of_sets(sets, expected)
 
 
 def p_of_second_hop(seed):
