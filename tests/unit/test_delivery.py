@@ -96,8 +96,8 @@ def test_steps_are_recorded_on_no_stream_of_a_loader(monkeypatch):
     steps, recorded = deque(maxlen=20), set()
     for _ in range(100):
         steps.append(step := RecordedStep(print))
-        recorded.add(step._stream_of(batch)[1].cuda_stream)
-        assert len({each._stream_of(batch)[1].cuda_stream for each in steps}) == len(steps)
+        recorded.add(step._stream_of(batch).cuda_stream)
+        assert len({each._stream_of(batch).cuda_stream for each in steps}) == len(steps)
     assert not recorded & theirs
     assert len(recorded) == 32 - 3, "streams that are let go are used again"
     more = [Delivery(torch.device("cuda", 0)) for _ in range(40)]  # more than there are share some
