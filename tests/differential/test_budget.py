@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import CorruptStoreError
 from penstock.records import EDGE, NODE, Graph
-from penstock.sample import NeighborSampler, neighbor
+from penstock.sample import NeighborSampler
 from penstock.sample.lists import TierLists, with_lists
 from penstock.sample.reference import sample_by_budget
 from penstock.store.tiers import HostTier
@@ -72,7 +72,7 @@ def test_threads_pieces_tables_and_lists_read_elsewhere_do_not_matter(monkeypatc
     for again in (run(graph, 3), run(with_lists(graph, {EDGE: tier}), 2)):
         for ours, theirs in zip(again, expected, strict=True):
             assert_same_sample(ours, theirs)
-    monkeypatch.setattr(neighbor, "PIECE", 100)
+    monkeypatch.setattr("penstock.sample.host_run.PIECE", 100)
     monkeypatch.setattr("penstock.sample.compaction.DIRECT_LIMIT", 10)
     for ours, theirs in zip(run(graph, 1), expected, strict=True):
         assert_same_sample(ours, theirs)

@@ -61,7 +61,7 @@ def test_what_is_refused():
 
 def test_what_was_read_before_an_error_is_forgotten(monkeypatch):
     """A workspace is used again after a batch whose lists could be read in part only."""
-    monkeypatch.setattr("penstock.sample.neighbor.PIECE", 10)
+    monkeypatch.setattr("penstock.sample.host_run.PIECE", 10)
     graph = homogeneous_graph(np.random.default_rng(0))
     csc = graph.adjacency[EDGE]
     indices = csc.indices.copy()

@@ -85,7 +85,7 @@ def test_threads_workspaces_tables_pieces_and_lists_read_elsewhere_do_not_matter
 
     alone = run(graph, 1)
     others = [run(graph, 3), *(run(with_lists(graph, {EDGE: lists}), 2) for lists in places)]
-    monkeypatch.setattr("penstock.sample.neighbor.PIECE", 100)
+    monkeypatch.setattr("penstock.sample.host_run.PIECE", 100)
     monkeypatch.setattr("penstock.sample.walks.MOST_STEPS", 50)
     others += [run(with_lists(graph, {EDGE: lists}), 2) for lists in (None, *places)]
     monkeypatch.setattr("penstock.sample.compaction.DIRECT_LIMIT", 10)

@@ -9,8 +9,8 @@ import numpy as np
 
 from penstock.records import NODE
 from penstock.sample import NeighborSampler
-from tests.unit.p_values import graph_of, p_of_table
-from tests.unit.test_layer_draws import LISTS, NUM_BATCHES, p_of_sets, probabilities
+from tests.unit.p_values import graph_of
+from tests.unit.test_layer_draws import LISTS, NUM_BATCHES, p_between, p_of_sets, probabilities
 
 
 def chosen(graph, num_samples, seeds, *, seed, epoch=0):
@@ -61,20 +61,10 @@ def p_of_second_hop(seed):
     return p_of_sets(both, {(1, node): square / sum(left.values()) for node, square in left.items()})
 
 
-def p_between(seed, what):
-    """What is chosen at two places that differ in one part of the counter or key is independent; so are hops."""
-    graph, options = graph_of({0: [10, 11, 12, 13], **{v: [14, 15, 16, 17] for v in (10, 11, 12, 13)}}, 20), {"seed": seed}
-    one = np.concatenate([new for (new,) in chosen(graph, [1], [0], **options)]) - 10
-    if what == "batches":
-        return p_of_table(one[1:], one[:-1], 4)
-    options = {"seed": seed + (1 << 20)} if what == "seeds" else {"seed": seed, "epoch": 1}
-    return p_of_table(one, np.concatenate([new for (new,) in chosen(graph, [1], [0], **options)]) - 10, 4)
-
-
 CASES = [
     *((f"{count} of {name}", lambda s, n=name, k=count: p_of_choice(n, k, s)) for name in LISTS for count in (1, 2, 3)),
     ("second hop, given the first", p_of_second_hop),
-    *((f"independent {what}", lambda s, what=what: p_between(s, what)) for what in ("batches", "epochs", "seeds")),
+    *((f"independent {what}", lambda s, what=what: p_between(s, what, chosen)) for what in ("batches", "epochs", "seeds")),
 ]
 
 

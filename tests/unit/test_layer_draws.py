@@ -76,7 +76,7 @@ def p_of_second_hop(seed):
     return p_of_sets(both, expected)
 
 
-def p_between(seed, what):
+def p_between(seed, what, chosen=chosen):
     """What is chosen at two places that differ in one part of the counter or key is independent; so are hops over the same lists."""
     graph, options = graph_of({0: [10, 11, 12, 13], **{v: [14, 15, 16, 17] for v in (10, 11, 12, 13)}}, 20), {"seed": seed}
     if what == "hops":

@@ -7,6 +7,7 @@ import numpy as np
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, store
 from penstock.kernels._random import below_wide, philox
+from penstock.kernels._search import first_at_least
 
 U53 = 2.0**-53
 
@@ -32,27 +33,15 @@ def _draw_node(high, low, most, order, sums):
 
 
 @helper
-def _find(values, first, end, value):
-    """The first index in ascending values[first:end] whose value is at least `value`, else `end`."""
-    while first < end:
-        middle = (first + end) >> 1
-        if load(values, middle) < value:
-            first = middle + 1
-        else:
-            end = middle
-    return first
-
-
-@helper
 def _has_edge(links, source, target):
     """Whether an adjacency has the link (source, target); see `penstock.sample.negatives.Adjacency`."""
     if not links.indptr.size:
         return False
     first, end = load(links.indptr, target), load(links.indptr, target + 1)
     if end - first > links.longest:
-        number = _find(links.long_targets, 0, links.long_targets.size, target)
+        number = first_at_least(links.long_targets, 0, links.long_targets.size, target)
         end = load(links.long_ptr, number + 1)
-        place = _find(links.long_sources, load(links.long_ptr, number), end, source)
+        place = first_at_least(links.long_sources, load(links.long_ptr, number), end, source)
         return place < end and load(links.long_sources, place) == source
     while first < end and load(links.indices, first) != source:
         first += 1
@@ -120,12 +109,12 @@ def _leave_out(sources, targets, link_targets, link_ptr, link_sources, rows, col
         while hop < hop_ends.size and begin >= load(hop_ends, hop):  # a hop begins with a row
             store(hop_ends, hop, kept)
             hop += 1
-        found = _find(link_targets, 0, num_targets, target) if begin < end else num_targets
+        found = first_at_least(link_targets, 0, num_targets, target) if begin < end else num_targets
         if found < num_targets and load(link_targets, found) == target:
             first, last = load(link_ptr, found), load(link_ptr, found + 1)
             for at in range(begin, end):
                 source = load(sources, load(rows, at))
-                place = _find(link_sources, first, last, source)
+                place = first_at_least(link_sources, first, last, source)
                 if place == last or load(link_sources, place) != source:
                     _move(rows, columns, positions, at, kept)
                     kept += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.kernels._compile import helper, kernel
 from penstock.kernels._memory import load, prefetch_read, store
+from penstock.kernels._search import first_at_least
 from penstock.kernels.sample_neighbors.cpu import num_taken
 
 AHEAD = 16
@@ -94,19 +95,6 @@ def _count_until(times, start, end, moment):
     return low - start
 
 
-@helper
-def _count_before(times, start, end, since):
-    """How many of ascending times[start:end] are earlier than `since`."""
-    low, high = start, end
-    while low < high:
-        middle = (low + high) >> 1
-        if load(times, middle) < since:
-            low = middle + 1
-        else:
-            high = middle
-    return low - start
-
-
 @kernel
 def find_windows(indptr, times, nodes, until, reach, last, fanout, replace, windows):
     """Find the windows of `nodes`; see `reference.find_windows`.
@@ -131,7 +119,7 @@ def find_windows(indptr, times, nodes, until, reach, last, fanout, replace, wind
         moment = load(until, i)
         length, skipped = _count_until(times, start, end, moment), 0
         if reach >= 0 and moment >= EARLIEST + reach:  # else it reaches back beyond int64
-            skipped = _count_before(times, start, start + length, moment - reach)
+            skipped = first_at_least(times, start, start + length, moment - reach) - start
         if last >= 0:
             skipped = max(skipped, length - last)
         length -= skipped
