@@ -287,3 +287,33 @@ def test_what_is_explained_is_computed_whole():
         conv.explain = True
         conv._edge_mask, conv._loop_mask, conv._apply_sigmoid = torch.ones(batch.num_edges).double(), None, False
     assert len(model(batch.x, batch.edge_index)) == batch.num_nodes
+
+
+@pytest.mark.parametrize("num_hops", [1, 2, 3])
+def test_more_layers_than_hops_of_a_graph_of_two_types(num_hops):
+    """Each hop finds new nodes of one type only, so that numbers of rows fit several hops."""
+    random = torch.Generator().manual_seed(0)
+    data, edges = HeteroData(), torch.randint(0, 300, (2, 3000), generator=random)
+    data["user"].x, data["item"].x = torch.rand(300, 4, generator=random), torch.rand(300, 4, generator=random)
+    data["user", "buys", "item"].edge_index, data["item", "of", "user"].edge_index = edges, edges.flip(0)
+    batch = next(iter(penstock.NeighborLoader(data, [3] * num_hops, "user", batch_size=9, shuffle=True, seed=1)))
+
+    class Layers(nn.Module):
+        def __init__(self, num_layers):
+            super().__init__()
+            self.convs = nn.ModuleList(pyg.HeteroConv({e: pyg.SAGEConv(4, 4) for e in data.edge_types}) for _ in range(num_layers))
+
+        def forward(self, x_dict, edge_index_dict):
+            for conv in self.convs:
+                x_dict = {t: rows.tanh() for t, rows in conv(x_dict, edge_index_dict).items()}
+            return x_dict["user"]
+
+    for num_layers in range(1, num_hops + 3):
+        model = Layers(num_layers)
+        given, expected = (batch.x_dict, batch.edge_index_dict), model(batch.x_dict, batch.edge_index_dict)[:9]
+        model = penstock.trim(model)
+        if num_layers > num_hops:
+            with pytest.raises(UsageError, match=f"more layers than the {num_hops} hops"):
+                model(*given)
+            continue
+        torch.testing.assert_close(model(*given)[:9], expected)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from penstock.errors import UsageError
 from penstock.feed.loader import Batch
 from penstock.feed.neighbor_loader import NeighborLoader
 
@@ -33,6 +34,8 @@ class HGTLoader(NeighborLoader):
         filter_per_worker: bool | None = None,
         **kwargs: Any,
     ) -> None:
+        if num_samples is None:
+            raise UsageError("num_samples says how many nodes each hop adds, for instance [1024, 1024]; got None")
         super().__init__(
             data,
             [],

@@ -66,7 +66,7 @@ class SamplingRule:
             how_many = f"{argument('num_neighbors')} says how many nodes"
             raise UsageError(f"{argument('layer_wise')} is True or False, got {self.layer_wise!r}: {how_many}")
 
-        if self.num_samples is not None and (self.subgraph_type != SubgraphType.induced or self.num_neighbors or self.time_attr):
+        if self.num_samples is not None and (self.subgraph_type != SubgraphType.induced or len(self.num_neighbors) or self.time_attr):
             raise UsageError(
                 "num_samples says how many nodes each hop adds, and edges belong to no hop: give num_neighbors=[], "
                 "subgraph_type='induced', and no time_attr (HGTLoader does)"

@@ -1,8 +1,9 @@
 """HGT's sampling: a hop adds a fixed number of nodes of each type, for all lists of all edge types together.
 
 In: the nodes of a hop, and their lists. Out: the next nodes of the batch. Invariant: a node outside the batch has a score, the sum over its
-edges into the batch of 1 / (length of the list that the edge is in); those that a hop adds are drawn in proportion to the squares of
-scores, by successive sampling without replacement. The choice is a pure function of (graph, seeds, numbers of nodes, seed, epoch, batch).
+edges into the batch of 1 / (length of the list that the edge is in); a seed that is repeated counts as often. Those that a hop adds are
+drawn in proportion to the squares of scores, by successive sampling without replacement. The choice is a pure function of (graph, seeds,
+numbers of nodes, seed, epoch, batch).
 Source: HGSampling of Hu et al., Heterogeneous Graph Transformer, WWW 2020. See `docs/design/layer_wise.md`.
 """
 
@@ -53,7 +54,7 @@ def check_num_samples(graph: Graph, num_samples: NumSamples, others: Mapping[str
         raise UsageError(f"num_samples must lie in [-1, {rng.MAX_DRAWS // 2}], -1 = all candidates; got {num_samples}")
     for name, value in others.items():
         if value:
-            raise UsageError(f"num_samples chooses nodes for all lists together, which {name} does not go with: leave out one of them")
+            raise UsageError(f"num_samples chooses nodes for all lists together, and cannot be combined with {name}: leave out one of them")
     if any(csc.sums is not None or csc.timed is not None for csc in graph.adjacency.values()):
         raise NotSupportedError("num_samples chooses nodes by their edges into the batch, not by weight or time: leave out one of them")
     return found

@@ -276,8 +276,8 @@ def _meet(device: str, place: str) -> None:
 @contextmanager
 def started_together() -> Iterator[Ranks]:
     """Join the processes that `torchrun` started beside this one, if it did, by what it left in the environment: WORLD_SIZE and RANK,
-    MASTER_ADDR and MASTER_PORT, and, LOCAL_WORLD_SIZE, how many share a machine; for GPUs LOCAL_RANK. Each has
-    the GPU of its local rank, among those that it sees."""
+    MASTER_ADDR and MASTER_PORT; LOCAL_WORLD_SIZE, how many share a machine; and for GPUs LOCAL_RANK. Each has the GPU of its local rank,
+    among those that it sees."""
     if os.environ.get("WORLD_SIZE", "1") == "1":
         yield Ranks()
         return

@@ -12,6 +12,8 @@ graph's for instance, are left to the layer itself.
 from __future__ import annotations
 
 import logging
+import threading
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -89,6 +91,31 @@ class Talk:
         self.is_of_whole = True
 
 
+class Forward:
+    """A forward of a trimmed model: how many layers stand one after the other, by the rows that they are given, and whether any returns
+    rows of which some are incomplete. In a typed graph such rows do not tell when there are more layers than hops."""
+
+    def __init__(self) -> None:
+        self._given: dict[int, list[weakref.ref[Tensor]]] = {}
+        self._is_short = False
+
+    def note(self, edge_index: Tensor, rows: Tensor, num_hops: int, *, is_short: bool) -> bool:
+        """Note a layer that is given these rows of sources. Returns whether there are too many: rows that are incomplete may be read."""
+        given = self._given.setdefault(id(edge_index), [])
+        if not any(each() is rows for each in given):
+            given.append(weakref.ref(rows))
+        self._is_short |= is_short
+        return self._is_short and len(given) > num_hops
+
+
+class _Here(threading.local):
+    forward: Forward | None = None
+
+
+here = _Here()
+"""The forward that this thread is in; None: of a layer alone."""
+
+
 class Replacing:
     """Stands in place of a `forward`; has no code that could be scripted or exported."""
 
@@ -143,7 +170,7 @@ class Trimmed(TrimmedLayer):
         hops = hops_of(edge_index, num_src, num_dst) if is_seen else None
         if hops is None:
             return None
-        layer = _layer_of(hops, edge_index, num_src, num_dst)
+        layer = _layer_of(hops, edge_index, rows[0], num_dst)
         if more.get("return_attention_weights") is not None:
             if layer.num_dst == len(rows[1]) and layer.sources.numel() == edge_index.size(1):
                 return of_class(conv, x, edge_index, **more)
@@ -197,7 +224,7 @@ class TrimmedOfTypes(TrimmedLayer):
             hops = hops_of(ends, num_src, num_dst)
             if hops is None:
                 return None
-            layers[edge_type] = _layer_of(hops, ends, num_src, num_dst)
+            layers[edge_type] = _layer_of(hops, ends, x[edge_type[0]], num_dst)
         return layers
 
 
@@ -218,14 +245,15 @@ def _bound(of_class: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return given
 
 
-def _layer_of(hops: Hops, edge_index: Tensor, num_src: int, num_dst: int | None) -> Layer:
-    """What a layer needs that is given so many rows of sources and destinations; num_dst None: destinations have no rows.
+def _layer_of(hops: Hops, edge_index: Tensor, sources: Tensor, num_dst: int | None) -> Layer:
+    """What a layer needs that is given these rows of sources, and so many of destinations; None: destinations have no rows.
 
     Rows of destinations fit several hops where a hop found no new nodes. The last of them is taken: more rows come out than are needed, as
     many for each type of edges, from the hops for which there are sources. Whatever is incomplete is beyond the rows that are read. Without
     rows of destinations, those of sources tell the hop. Destinations that are the seeds alone, `conv((x, x[:batch_size]), edge_index)`,
     were cut already.
     """
+    num_src, num_hops = len(sources), len(hops.num_src) - 1
     if num_dst is None:
         of_sources = [number for number in range(1, len(hops.num_src)) if hops.num_src[number] == num_src]
         return hops.layer(edge_index, of_sources[-1]) if of_sources else _refuse(hops, num_src, num_dst)
@@ -236,6 +264,8 @@ def _layer_of(hops: Hops, edge_index: Tensor, num_src: int, num_dst: int | None)
     if not numbers or num_src not in hops.num_src:
         _refuse(hops, num_src, num_dst)
     rows, layer = hops.num_dst[fitting[-1] - 1], hops.layer(edge_index, numbers[-1])
+    if here.forward is not None and here.forward.note(edge_index, sources, num_hops, is_short=rows > layer.num_dst):
+        _refuse(hops, num_src, num_dst)
     row_ptr = layer.row_ptr if rows == layer.num_dst else hops.row_ptr[: rows + 1].clamp(max=layer.sources.numel())
     return replace(layer, num_src=num_src, num_dst=rows, row_ptr=row_ptr)
 

@@ -20,11 +20,13 @@ from penstock.train.trimmed import (
     OF_PRODUCTS,
     PART,
     Aggregated,
+    Forward,
     Replacing,
     Talk,
     Trimmed,
     TrimmedLayer,
     TrimmedOfTypes,
+    here,
     name_part,
     signature_of,
 )
@@ -127,7 +129,8 @@ class _Explaining(Replacing):
     kind: type[nn.Module]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        model = kwargs.pop(PART, self.model)
+        model, before = kwargs.pop(PART, self.model), here.forward
+        here.forward = Forward()
         try:
             return self.kind.forward(model, *args, **kwargs)
         except (RuntimeError, IndexError) as error:
@@ -137,6 +140,8 @@ class _Explaining(Replacing):
                     "do not cut rows a second time (trim_to_layer, num_sampled_nodes_per_hop)"
                 )
             raise
+        finally:
+            here.forward = before
 
 
 def _cut_alike(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

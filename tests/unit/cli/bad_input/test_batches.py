@@ -519,8 +519,9 @@ def test_num_samples():
     assert "got lists of [0] elements" in load(num_samples=[])
     assert "must lie in [-1, 1048576]" in load(num_samples=[5, -2])
     assert "list of whole numbers" in load(num_samples=[2.5])
+    assert "got None" in load(num_samples=None)
     for options in ({"replace": True}, {"disjoint": True}, {"shared_draws": True}, {"layer_wise": True}):
-        assert f"which {next(iter(options))} does not go with" in load(**options)
+        assert f"cannot be combined with {next(iter(options))}" in load(**options)
     assert "not by weight or time" in load(NotSupportedError, weight_attr="edge_weight")
     for options in ({"time_attr": "age"}, {"subgraph_type": "directional"}, {"num_neighbors": [3]}):
         given = {"num_neighbors": [], "subgraph_type": "induced"} | options
