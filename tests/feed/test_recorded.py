@@ -2,6 +2,7 @@
 
 import copy
 from collections import namedtuple
+from contextlib import suppress
 
 import pytest
 import torch
@@ -161,6 +162,24 @@ def test_a_mended_step_may_follow(device):
         else:
             recorded(next(batches))
             assert recorded.num_graphs == on_cuda(device)
+
+
+def test_a_signal_in_a_recording_that_fails_stays_one(device):
+    """Even where the step has swallowed what made the recording fail."""
+
+    def step(batch):
+        with suppress(RuntimeError):
+            batch.x.sum().item()
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        calls.append(batch)
+
+    calls, recorded, batches = [], RecordedStep(step, warm_up=1), iter(make_loader(device, pad=True))
+    recorded(next(batches))
+    with pytest.raises(KeyboardInterrupt):
+        recorded(next(batches))
+    if on_cuda(device):
+        torch.cuda.empty_cache()
 
 
 def test_errors_of_a_step_are_its_own(device):
