@@ -8,11 +8,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Callable, Mapping
+from operator import setitem
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.data.storage import BaseStorage
 
 from penstock.errors import PenstockError, UsageError, argument
 from penstock.feed.caches import Caches
@@ -31,7 +34,7 @@ UnderWay = list[tuple[Any, RowsUnderWay | None]]
 """Reads begun: (key of the table, its rows; None: the batch has none of that type)."""
 
 Gathered = list[tuple[Any, str, Any]]
-"""Fields cut to the batch: (node or edge type, None in a homogeneous graph; name; rows)."""
+"""Fields cut to the batch, as `Told`; their type is None in a homogeneous graph."""
 
 
 class Assembler:
@@ -163,56 +166,81 @@ class Assembler:
     def assemble(self, subgraph: Subgraph, rows: Gathered, seed_set: SeedSet, seeds: BatchSeeds) -> Data | HeteroData:
         """Make the batch of a sample and its rows; `seeds` are those of `seed_set` that it began from."""
         batch, edge_types = self._source.new_batch(), list(self._source.graph.adjacency)
+        store_of = self._stores(batch)
         for key, name, value in rows:
-            self._store(batch, key)[name] = value
+            _put(store_of(key), {name: value}, how=setitem)
         if isinstance(self._source, RemoteInput):
             self._source.fetch(batch, {t: ids.cpu() for t, ids in subgraph.nodes.items()})
         for node_type in self._source.graph.num_nodes:
             nodes = subgraph.nodes.get(node_type)
-            self._set_nodes(self._store(batch, node_type), node_type, nodes, subgraph)
+            self._set_nodes(store_of(node_type), node_type, _NO_IDS.clone() if nodes is None else nodes, subgraph)
         if any(edges.weights is not None for edges in subgraph.edges.values()):  # a batch has the edges of walks only
             for edge_type in batch.edge_types if isinstance(batch, HeteroData) else ():
                 del batch[edge_type]  # pyright: ignore[reportArgumentType] (PyG takes types of nodes and of edges)
-            edge_types = list(subgraph.edges)
+            edge_types, store_of = list(subgraph.edges), self._stores(batch)
         for edge_type in edge_types:
             edges = subgraph.edges.get(edge_type)
             if edges is None:
-                nothing = torch.empty(0, dtype=torch.int64, device="cpu")
-                edges = SubgraphEdges(nothing.view(2, 0), None, nothing, nothing, None)
-            self._set_edges(self._store(batch, edge_type), edges, subgraph)
-        seed_set.mark(lambda key: self._store(batch, key), seeds)
+                edges = SubgraphEdges(_NO_IDS.clone().view(2, 0), None, _NO_IDS.clone(), _NO_IDS.clone(), None)
+            self._set_edges(store_of(edge_type), edges, subgraph)
+        for key, name, value in seed_set.told(seeds):
+            _put(store_of(key), {name: value})
         return batch
 
-    def _store(self, batch: Any, key: Any) -> Any:
-        if self._is_homogeneous or key is None:
-            return (
-                batch.stores[0] if type(batch) is Data else batch
-            )  # a batch would look it up for each attribute; a class of the user's may set them otherwise
-        return batch[key]
+    def _stores(self, batch: Any) -> Callable[[Any], Any]:
+        """Node or edge type -> what takes the attributes of that type in a batch. PyG would look it up for each attribute."""
+        if self._is_homogeneous:
+            only = batch.stores[0] if type(batch) is Data else batch  # a class of the user's may set them otherwise
+            return lambda key: only
+        known = {None: batch} | {store._key: store for store in (*batch.node_stores, *batch.edge_stores)}
 
-    def _set_nodes(self, store: Any, node_type: NodeType, nodes: torch.Tensor | None, subgraph: Subgraph) -> None:
-        nodes = torch.empty(0, dtype=torch.int64, device="cpu") if nodes is None else nodes
-        if "num_nodes" in store:
-            store.num_nodes = nodes.numel()
-        if "n_id" not in store:  # as in PyG: what the user has under that name stays
-            store.n_id = nodes
+        def store_of(key: Any) -> Any:
+            if key not in known:
+                known[key] = batch[key]
+            return known[key]
+
+        return store_of
+
+    def _set_nodes(self, store: Any, node_type: NodeType, nodes: torch.Tensor, subgraph: Subgraph) -> None:
+        told: dict[str, Any] = {} if store.get("num_nodes") is None else {"num_nodes": nodes.numel()}
+        told["n_id"] = nodes
         if subgraph.trees is not None and node_type in subgraph.trees:
-            store.batch = subgraph.trees[node_type]
-        store.num_sampled_nodes = (subgraph.num_nodes_per_hop or {}).get(node_type)
+            told["batch"] = subgraph.trees[node_type]
+        told["num_sampled_nodes"] = (subgraph.num_nodes_per_hop or {}).get(node_type)
         if subgraph.hops:
-            store.pad_node_mask = nodes >= 0
+            told["pad_node_mask"] = nodes >= 0
+        _put(store, told, kept="n_id")
 
     def _set_edges(self, store: Any, edges: SubgraphEdges, subgraph: Subgraph) -> None:
-        store.edge_index = edges.edge_index
-        store.row_ptr = edges.row_ptr
-        if "e_id" not in store:
-            store.e_id = edges.edge_ids
-        store.num_sampled_edges = edges.num_per_hop
+        told = {"edge_index": edges.edge_index, "row_ptr": edges.row_ptr, "e_id": edges.edge_ids, "num_sampled_edges": edges.num_per_hop}
         if edges.weights is not None:
-            store.edge_weight = edges.weights
-        store._orig_edge_index = edges.original
+            told["edge_weight"] = edges.weights
         if subgraph.hops and edges.edge_ids is not None:
-            store.pad_edge_mask = edges.edge_ids >= 0
+            told["pad_edge_mask"] = edges.edge_ids >= 0
+        _put(store, told, kept="e_id")
+        store._orig_edge_index = edges.original
+
+
+def _put(store: Any, told: Mapping[str, Any], *, kept: str = "", how: Callable[[Any, str, Any], None] = setattr) -> None:
+    """Set attributes of a new batch; None: it has none of that name.
+
+    Args:
+        kept: a name under which what the user has stays, as in PyG.
+        how: an object of a class of the user's is given them.
+    """
+    if not isinstance(store, BaseStorage):
+        for name, value in told.items():
+            if name != kept or name not in store:
+                how(store, name, value)
+        return
+    attributes = store._mapping  # PyG sets them in four times the time: it looks for what it might know of each, of a new batch nothing
+    for name, value in told.items():
+        if name == kept and name in attributes:
+            continue
+        if value is None:
+            attributes.pop(name, None)
+        else:
+            attributes[name] = value
 
 
 def _as_tensor(kind: RowKind, rows: Any) -> torch.Tensor:

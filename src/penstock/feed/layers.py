@@ -16,9 +16,10 @@ asks `hops_of`.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import overload
+from typing import Any, overload
 
 import torch
 from torch.utils.weak import WeakIdRef, WeakTensorKeyDictionary
@@ -157,15 +158,16 @@ def layers(batch: Data | HeteroData) -> list[Layer] | list[TypedLayer]:
     for store in batch.edge_stores:
         if hasattr(store, "_made_with"):
             _check_edges(store)
+    known = _known_after(batch)
     if isinstance(batch, Data):
-        hops = _hops_in(batch, batch)
+        hops = _hops_in(batch.edge_stores[0], known)
         return [hops.layer(batch["edge_index"], number, batch.get("e_id")) for number in range(len(hops.num_src) - 1, 0, -1)]
     stores = {store._key: store for store in batch.edge_stores if "edge_index" in store}  # others tell of links only
-    hops_by_type = {edge_type: _hops_in(batch, store) for edge_type, store in stores.items()}
-    known = {node_type: _known_after(batch[node_type]) for node_type in batch.node_types}
+    hops_by_type = {edge_type: _hops_in(store, known) for edge_type, store in stores.items()}
+    after = {node_type: _told(known[node_type]) for node_type in batch.node_types}
     cut = []
-    for number in range(len(next(iter(known.values()))) - 1, 0, -1):
-        num_src, num_dst = ({node_type: each[at] for node_type, each in known.items()} for at in (number, number - 1))
+    for number in range(len(next(iter(after.values()))) - 1, 0, -1):
+        num_src, num_dst = ({node_type: each[at] for node_type, each in after.items()} for at in (number, number - 1))
         edges = {e: hops.layer(stores[e].edge_index, number, stores[e].get("e_id")) for e, hops in hops_by_type.items()}
         cut.append(TypedLayer(num_src, num_dst, edges))
     return cut
@@ -223,10 +225,12 @@ def _copied(edge_index: torch.Tensor, num_src: int, num_dst: int | None) -> Hops
 
 def note_edges(batch: Data | HeteroData) -> None:
     """Have a batch remember the edges that it was made with: (edge_index, row_ptr, (id of edge_index, its version counter))."""
+    known = _known_after(batch)
     for store in batch.edge_stores:
-        if store.get("row_ptr") is not None:
-            store._made_with = store.edge_index, store.row_ptr, (id(store.edge_index), _num_writes(store.edge_index))
-            _hops[store.edge_index] = _without_hops(batch, store) if store.get("num_sampled_edges") is None else _hops_in(batch, store)
+        if (row_ptr := store.get("row_ptr")) is not None:
+            edge_index = store["edge_index"]
+            vars(store)["_made_with"] = edge_index, row_ptr, (id(edge_index), _num_writes(edge_index))
+            _hops[edge_index] = _without_hops(batch, store) if store.get("num_sampled_edges") is None else _hops_in(store, known)
 
 
 def _num_writes(tensor: torch.Tensor) -> int:
@@ -248,20 +252,26 @@ def _are_equal(now: torch.Tensor, made: torch.Tensor) -> bool:
     return (now.shape, now.dtype) == (made.shape, made.dtype) and torch.equal(now, made.to(now.device))
 
 
-def _known_after(store) -> tuple[int, ...]:
-    """Number of nodes known after each hop, seeds first."""
-    if store.get("num_sampled_nodes") is None:
+def _known_after(batch: Data | HeteroData) -> dict[NodeType | None, tuple[int, ...] | None]:
+    """Node type -> number of nodes known after each hop, seeds first, or None where the batch does not tell. `Data` has the type None."""
+    told = {store._key: store.get("num_sampled_nodes") for store in batch.node_stores}
+    return {node_type: None if counts is None else tuple(accumulate(counts)) for node_type, counts in told.items()}
+
+
+def _told(known: tuple[int, ...] | None) -> tuple[int, ...]:
+    if known is None:
         raise MissingFieldError("no num_sampled_nodes: layers() takes batches of penstock.NeighborLoader, subgraph_type='directional'")
-    return tuple(accumulate(store.num_sampled_nodes))
+    return known
 
 
-def _hops_in(batch: Data | HeteroData, store) -> Hops:
+def _hops_in(store: Any, known: Mapping[NodeType | None, tuple[int, ...] | None]) -> Hops:
     """How the edges in a store of a batch fall into hops."""
-    is_typed = isinstance(batch, HeteroData)
-    num_src, num_dst = (_known_after(batch[store._key[end]] if is_typed else store) for end in (0, 2))
-    if store.get("row_ptr") is None or not hasattr(store, "_made_with"):
+    src, _, dst = store._key or (None, None, None)
+    num_src, num_dst = _told(known.get(src)), _told(known.get(dst))
+    row_ptr, edge_index = store.get("row_ptr"), store.get("edge_index")
+    if row_ptr is None or not hasattr(store, "_made_with"):
         raise MissingFieldError("no row_ptr: layers() takes batches of penstock.NeighborLoader, subgraph_type='directional'")
-    return Hops(num_src, num_dst, tuple(store.num_sampled_edges), store.row_ptr, _num_writes(store.edge_index))
+    return Hops(num_src, num_dst, tuple(store["num_sampled_edges"]), row_ptr, _num_writes(edge_index))
 
 
 def _without_hops(batch: Data | HeteroData, store) -> Hops:

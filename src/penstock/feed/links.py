@@ -19,7 +19,7 @@ from penstock.kernels.links import cpu
 from penstock.partition import Book, EdgesByPlace
 from penstock.records import CSC, EdgeType, NodeType, Sample, SampledEdges, check_neighbors
 from penstock.sample.negatives import Candidates, Negatives
-from penstock.sample.seeds import BatchSeeds
+from penstock.sample.seeds import BatchSeeds, Told
 from penstock.sample.times import ANY_EARLIER, TimeRule
 from penstock.store.tiers import Elements
 from penstock.store.tiers.pinned import to_device
@@ -324,20 +324,17 @@ class LinkSeeds:
                 owners = to_device(owners, trees.device)
             all_trees[node_type] = owners[trees]
 
-    def mark(self, store_of: Callable[[NodeType | EdgeType], Any], seeds: BatchSeeds) -> None:
+    def told(self, seeds: BatchSeeds) -> Told:
         """`edge_label_index`, `edge_label`, `edge_label_time`; of triplets `src_index`, `dst_pos_index`, `dst_neg_index`, `seed_time`."""
-        of_links, (input_id, *told) = store_of(self.edge_type), seeds.metadata
-        of_links.input_id = input_id
-        for name, value in seeds.notes.items():
-            of_links[name] = value
+        links, (input_id, *values) = self.edge_type, seeds.metadata
+        told: Told = [(links, "input_id", input_id), *((links, name, value) for name, value in seeds.notes.items())]
         if not self.is_triplet:
-            of_links.edge_label_index, of_links.edge_label, of_links.edge_label_time = told
-            return
-        of_source, of_target = store_of(self.edge_type[0]), store_of(self.edge_type[2])
-        of_source.src_index, of_target.dst_pos_index, of_target.dst_neg_index, times = told
-        of_source.seed_time = of_target.seed_time = times
-        for name in ("edge_label_index", "edge_label_time"):  # of the data itself
-            of_links[name] = None
+            names = "edge_label_index", "edge_label", "edge_label_time"
+            return told + [(links, name, value) for name, value in zip(names, values, strict=True)]
+        (source, _, target), (src_index, dst_pos_index, dst_neg_index, times) = links, values
+        told += [(source, "src_index", src_index), (target, "dst_pos_index", dst_pos_index), (target, "dst_neg_index", dst_neg_index)]
+        told += [(source, "seed_time", times), (target, "seed_time", times)]
+        return told + [(links, name, None) for name in ("edge_label_index", "edge_label_time")]  # of the data itself
 
     def describe(self, fingerprint: Callable[[Any], str]) -> dict[str, Any]:
         """The links, what a batch says of them, and how negatives are drawn."""

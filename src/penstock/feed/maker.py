@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -208,9 +208,12 @@ class BatchMaker:
         with located(sampled.clock, sampled.index), self.working_on(sampled):
             return assembler.submit(sampled.subgraph, sampled.loan.empty, are_distinct=sampled.are_distinct)
 
-    @contextmanager
-    def working_on(self, sampled: Sampled) -> Iterator[None]:
+    def working_on(self, sampled: Sampled) -> AbstractContextManager[None]:
         """Within the block, this thread's work on a device goes to the stream of batches, after the drawing of the sample."""
+        return nullcontext() if self.delivery.device is None else self._working_after(sampled)
+
+    @contextmanager
+    def _working_after(self, sampled: Sampled) -> Iterator[None]:
         with self.delivery.working():
             of_whole = [] if sampled.whole is None else sampled.whole.tensors()
             self.delivery.hand_over([*sampled.subgraph.tensors(), *of_whole], sampled.event)

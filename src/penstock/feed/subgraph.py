@@ -104,7 +104,7 @@ def number_edges(subgraph: Subgraph, graph: Graph, allocate: Allocator) -> None:
         csc, positions = graph.adjacency[edge_type], edges.positions
         if positions is not None and csc.numbers is not None:
             edges.edge_ids = torch.from_numpy(csc.numbers[positions.numpy()].astype(np.int64))
-        elif positions is None or csc.edge_ids is None:
+        elif positions is None or csc.edge_ids is None or not positions.numel():
             edges.edge_ids = positions
         else:
             numbers = allocate(positions.numel(), np.int64)

@@ -9,7 +9,7 @@ import ctypes
 import functools
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import TierError
@@ -133,19 +133,20 @@ def own_stream(device: torch.device, priority: int = 0) -> torch.cuda.Stream:
 
 
 @contextmanager
-def on_stream(stream: torch.cuda.Stream | None) -> Iterator[None]:
+def _on_stream(stream: torch.cuda.Stream) -> Iterator[None]:
+    import torch
+
+    with torch.cuda.device(stream.device_index), torch.cuda.stream(stream):
+        yield
+
+
+def on_stream(stream: torch.cuda.Stream | None) -> AbstractContextManager[None]:
     """Within, this thread's work for a device goes to `stream`; None: no change.
 
     The device of the stream is made current first: at the end, torch returns to the device that was current, in a new thread the first one,
     and allocates a context there if the process has none. For None, torch would look for a device.
     """
-    import torch
-
-    if stream is None:
-        yield
-        return
-    with torch.cuda.device(stream.device_index), torch.cuda.stream(stream):
-        yield
+    return nullcontext() if stream is None else _on_stream(stream)
 
 
 def register(address: int, num_bytes: int, flags: int) -> str | None:

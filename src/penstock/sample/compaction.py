@@ -17,6 +17,9 @@ table, sized by the batch, keeps the memory of a thread small."""
 SPARE_LIMIT = 1 << 22
 """The same limit where neighbour lists are not in memory: there the table takes little of the time, and memory is scarce."""
 
+_MOST = int(np.iinfo(np.int32).max)
+"""The largest entry of a direct table."""
+
 
 class _Table:
     """What both tables share. An entry below `_base` is left over from an earlier batch."""
@@ -42,13 +45,13 @@ class DirectTable(_Table):
 
     def add_seeds(self, ids: np.ndarray, nodes: np.ndarray) -> int:
         """Start a batch: nodes[:n] = ids, int64[n]. Returns the number of repetitions among the ids."""
-        if self._base + ids.size > np.iinfo(np.int32).max:
+        if self._base + ids.size > _MOST:
             self._restart(nodes[:0])
         return cpu.add_seeds_direct(ids, self._table, self._base, nodes)
 
     def relabel(self, ids: np.ndarray, count: int, num_nodes: int, nodes: np.ndarray, positions: np.ndarray) -> int:
         """Map ids[:count] to positions, append new ids at nodes[num_nodes:]. Returns the number of nodes now."""
-        if self._base + num_nodes + count > np.iinfo(np.int32).max:
+        if self._base + num_nodes + count > _MOST:
             self._restart(nodes[:num_nodes])
         return cpu.relabel_direct(ids, count, self._table, self._base, num_nodes, nodes, positions)
 

@@ -106,6 +106,9 @@ class HostRun:
         """Expand the frontier of a hop over every edge type."""
         for number, (edge_type, csc) in enumerate(self.sampler.sampled.adjacency.items()):
             dst = edge_type[2]
+            if self._begin[dst] == end[dst]:
+                self.edges_per_hop[edge_type].append(0)
+                continue
             frontier = self.nodes[dst].values[self._begin[dst] : end[dst]]
             copies = self._copies.get(dst) if hop == 0 else None
             trees = None

@@ -19,6 +19,9 @@ from penstock.sample.times import ANY_EARLIER, TimeRule
 if TYPE_CHECKING:
     from penstock.sample.device_sample import DeviceSample
 
+Told = list[tuple[NodeType | EdgeType, str, Any]]
+"""Attributes of a batch: (node or edge type, name, value; None: the batch has none of that name)."""
+
 
 @dataclass(slots=True)
 class BatchSeeds:
@@ -80,8 +83,8 @@ class SeedSet(Protocol):
         """Number the trees of a disjoint sample by seed."""
         ...
 
-    def mark(self, store_of: Callable[[NodeType | EdgeType], Any], seeds: BatchSeeds) -> None:
-        """Set PyG's attributes about the seeds in a batch; `store_of`: type -> the storage of the batch that takes them."""
+    def told(self, seeds: BatchSeeds) -> Told:
+        """PyG's attributes about the seeds of a batch."""
         ...
 
     def describe(self, fingerprint: Callable[[Any], str]) -> dict[str, Any]:
@@ -141,12 +144,11 @@ class NodeSeeds:
     def finish(self, sample: Sample | DeviceSample, seeds: BatchSeeds) -> None:
         """Nothing to do: the sampler numbers trees by seed."""
 
-    def mark(self, store_of: Callable[[NodeType | EdgeType], Any], seeds: BatchSeeds) -> None:
-        """Set `input_id`, `batch_size`, and `seed_time` if seeds have times."""
-        store, (input_id, times) = store_of(self.node_type), seeds.metadata
-        store.input_id, store.batch_size = input_id, input_id.numel()
-        if times is not None:
-            store.seed_time = times
+    def told(self, seeds: BatchSeeds) -> Told:
+        """`input_id`, `batch_size`, and `seed_time` if seeds have times."""
+        input_id, times = seeds.metadata
+        of_times = [] if times is None else [(self.node_type, "seed_time", times)]
+        return [(self.node_type, "input_id", input_id), (self.node_type, "batch_size", input_id.numel()), *of_times]
 
     def describe(self, fingerprint: Callable[[Any], str]) -> dict[str, Any]:
         """Fingerprints of ids, `input_id`s and times, and the temporal rule."""
