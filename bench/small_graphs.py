@@ -3,6 +3,7 @@
     python -m bench.small_graphs
 
 Batches of 1, 32 and 512 seeds with their features, fanouts 10, 10, over graphs of some thousand nodes and more, shuffled, pass after pass.
+The last has many edge types, as relational databases have: each takes its time, though few of its edges are in a batch.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 import torch_geometric.loader
 from torch_geometric import typing as has
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 import penstock
 from bench.common import begin, in_turns, show_and_write, spread
@@ -21,6 +22,7 @@ from bench.ways import over
 
 GRAPHS = {"2,700 nodes": (2_700, 4, 1433), "20,000 nodes": (20_000, 8, 64), "200,000 nodes": (200_000, 15, 100)}
 """Name -> (nodes, edges of each, features)."""
+TYPED = "10 types of 5,000 nodes"
 BATCH_SIZES = (1, 32, 512)
 OURS = {"no threads": 0, "2 threads": 2}
 PEERS = {"no workers": "no threads", "2 workers": "2 threads"}
@@ -46,9 +48,21 @@ def make(num_nodes: int, degree: int, width: int) -> Data:
     return Data(x=torch.randn(num_nodes, width, generator=random), edge_index=torch.stack([sources, targets]))
 
 
-def measure(data: Data, batch_size: int, **how: Any) -> dict[str, Any]:
+def make_typed(num_types: int, num_edge_types: int, num_nodes: int, degree: int, width: int) -> HeteroData:
+    """A graph whose edge types each join one node type to another, evenly spread; `num_nodes` of each type."""
+    random, data = torch.Generator().manual_seed(0), HeteroData()
+    for node_type in range(num_types):
+        data[f"{node_type}"].x = torch.randn(num_nodes, width, generator=random)
+    for number in range(num_edge_types):
+        source, target = number % num_types, (7 * number + number // num_types + 1) % num_types
+        data[f"{source}", f"{number}", f"{target}"].edge_index = torch.randint(num_nodes, (2, num_nodes * degree), generator=random)
+    return data
+
+
+def measure(data: Data | HeteroData, batch_size: int, **how: Any) -> dict[str, Any]:
     """Batches a second, and how many times as many as PyG's in the same way; `how`: see `in_turns`."""
-    common = {"num_neighbors": [10, 10], "batch_size": batch_size, "shuffle": True}
+    seeds = data.node_types[0] if isinstance(data, HeteroData) else None
+    common = {"num_neighbors": [10, 10], "batch_size": batch_size, "shuffle": True, "input_nodes": seeds}
     loaders = {name: penstock.NeighborLoader(data, **common, num_workers=count, seed=0) for name, count in OURS.items()}
     if has.WITH_PYG_LIB:
         loaders |= {
@@ -62,8 +76,7 @@ def measure(data: Data, batch_size: int, **how: Any) -> dict[str, Any]:
 def main() -> None:
     """Measure and write the result."""
     values = begin("python -m bench.small_graphs")
-    for name, shape in GRAPHS.items():
-        data = make(*shape)
+    for name, data in [*((name, make(*shape)) for name, shape in GRAPHS.items()), (TYPED, make_typed(10, 30, 5_000, 4, 32))]:
         values[name] = {str(size): measure(data, size, rounds=5, seconds=1.0) for size in BATCH_SIZES}
         print(f"measured: {name}", flush=True)
     show_and_write("small_graphs", values)

@@ -412,8 +412,9 @@ def test_ducati_splits_on_a_device(toy, monkeypatch):
 
 
 def test_small():
-    found = small_graphs.measure(small_graphs.make(50, 4, 3), 8, rounds=1, seconds=0.05)
-    assert all(found["batches_per_s"][name]["median"] > 0 for name in small_graphs.OURS)
+    for data in (small_graphs.make(50, 4, 3), small_graphs.make_typed(3, 9, 50, 2, 3)):
+        found = small_graphs.measure(data, 8, rounds=1, seconds=0.05)
+        assert all(found["batches_per_s"][name]["median"] > 0 for name in small_graphs.OURS)
 
 
 def test_subgraph_types(toy, monkeypatch):
