@@ -45,10 +45,15 @@ if TYPE_CHECKING:
 Transform = Callable[[Any], Any]
 
 
-@contextmanager
-def ordinary(is_learning: bool) -> Iterator[None]:
+def ordinary(is_learning: bool) -> AbstractContextManager[None]:
     """Leave inference mode: buffers of a batch are used again, perhaps outside that mode. Gradients are recorded, for the user's own
     functions, where the user has them on (`is_learning`)."""
+    is_so = torch.is_grad_enabled() == is_learning and not torch.is_inference_mode_enabled()
+    return nullcontext() if is_so else _ordinary(is_learning)
+
+
+@contextmanager
+def _ordinary(is_learning: bool) -> Iterator[None]:
     with torch.inference_mode(False), torch.set_grad_enabled(is_learning):
         yield
 

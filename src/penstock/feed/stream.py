@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
@@ -81,20 +82,21 @@ class BatchStream:
         drawn = DrawnAhead(maker, places(), order) if maker.device_sampler is not None and ahead is None else None
         turns = Turns()
 
-        @ordinary(is_learning)  # without workers this is the user's thread
         def make(place: Place) -> tuple[Any, BatchStats]:
             try:
-                sampled = None
-                if drawn is None and (ahead is None or caches.hold == "ids"):
-                    sampled = maker.sample(place.epoch, place.index, order)
-                with turns.of(place.number):
-                    if drawn is not None:
-                        sampled = drawn.take()
-                    if ahead is not None and (held := ahead.take()) is not None:
-                        sampled, held = maker.release(held), None
-                    assert sampled is not None
-                    under_way = maker.submit(assembler, sampled)
-                return maker.finish(assembler, sampled, under_way, num_workers if is_first_alone and place.number == 0 else 1)
+                with ordinary(is_learning):  # without workers this is the user's thread
+                    sampled = None
+                    if drawn is None and (ahead is None or caches.hold == "ids"):
+                        sampled = maker.sample(place.epoch, place.index, order)
+                    with turns.of(place.number) if num_workers else nullcontext():
+                        if drawn is not None:
+                            sampled = drawn.take()
+                        if ahead is not None and (held := ahead.take()) is not None:
+                            sampled, held = maker.release(held), None
+                        assert sampled is not None
+                        under_way = maker.submit(assembler, sampled)
+                    num_threads = num_workers if is_first_alone and place.number == 0 else 1
+                    return maker.finish(assembler, sampled, under_way, num_threads)
             finally:
                 turns.skip(place.number)
 
