@@ -52,6 +52,11 @@ def test_typed(capsys):
     assert last_number(capsys.readouterr().out) > 0.45  # 0.125 by chance
 
 
+def test_relational(capsys):
+    load("relational").main()
+    assert last_number(capsys.readouterr().out) > 0.7  # 0.5 by chance
+
+
 def test_resume(capsys):
     load("resume").main()
     assert "the same weights, bit for bit" in capsys.readouterr().out
