@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -243,3 +244,24 @@ def test_functions_of_a_class_of_the_users_that_are_not_called():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         NeighborLoader(homogeneous_data(), [2])
+
+
+class Watched(Data):
+    """A class of the user's that sees what is set."""
+
+    names: ClassVar[list[str]] = []
+
+    def __setattr__(self, name, value):
+        Watched.names.append(name)
+        super().__setattr__(name, value)
+
+
+def test_a_class_that_sees_what_is_set():
+    """Batches set attributes by it, but for those that it has under a name of ours."""
+    data = Watched(x=torch.randn(50, 3), edge_index=torch.randint(50, (2, 300)), n_id=torch.arange(50) * 10)
+    loader = penstock.NeighborLoader(data, [3, 2], batch_size=4)
+    Watched.names.clear()
+    batch = next(iter(loader))
+    assert {"edge_index", "row_ptr", "e_id", "num_sampled_nodes", "input_id"} <= set(Watched.names)
+    assert "n_id" not in Watched.names
+    assert torch.equal(batch.x, data.x[batch.n_id // 10])
