@@ -1,5 +1,7 @@
 """Fields of nodes and edges that are rare: of no bytes, of types that NumPy lacks, of names that are taken."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -188,6 +190,16 @@ def test_a_digest_of_dictionaries_and_tuples():
     before = penstock.digest(data)
     data.more["b"][0][1] = 2
     assert penstock.digest(data) != before
+
+
+@pytest.mark.parametrize("value", [torch.zeros(2000), np.zeros(2000), {"a": np.zeros(2000)}], ids=["tensor", "array", "dictionary"])
+def test_a_digest_of_lists(value):
+    """Of all of what is in them: its text shows few elements, and few digits."""
+    changed = copy.deepcopy(value)
+    (changed["a"] if isinstance(changed, dict) else changed)[1000] = 1e-9
+    assert penstock.digest(Data(parts=[1, value])) != penstock.digest(Data(parts=[1, changed]))
+    assert penstock.digest(Data(parts=[1, value])) == penstock.digest(Data(parts=[1, copy.deepcopy(value)]))
+    assert penstock.digest(Data(parts=[np.int64(1), value])) != penstock.digest(Data(parts=[np.int64(2), value]))
 
 
 def test_a_type_called_as_the_only_one_of_other_graphs_is():

@@ -44,6 +44,18 @@ def test_every_seed_once_per_epoch(num_seeds, seed, epoch, batch_size, num_ranks
         assert all(batch.dtype == np.int64 for batch in fed)
 
 
+@given(st.integers(1, 60), st.integers(1, 4), st.integers(1, 3), st.integers(1, 5))
+def test_batches_of_a_split_are_of_their_part_and_trainer(num_seeds, num_parts, num_trainers, batch_size):
+    """To the last one, also where seeds cannot be divided evenly."""
+    order = SplitOrder(np.arange(num_seeds), num_parts, "a partition", 7, num_trainers=num_trainers)
+    shares = [[] for _ in range(num_parts * num_trainers)]
+    for index in range(order.num_batches(batch_size, False)):
+        part, trainer = index % num_parts, index // num_parts % num_trainers
+        shares[part * num_trainers + trainer] += order.batch(0, index, batch_size).tolist()
+    assert [position for share in shares for position in sorted(share)] == list(range(num_seeds))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
 @given(st.integers(1, 300), st.integers(0, 99), st.integers(1, 40), st.integers(1, 20))
 def test_only_the_first_batches(num_seeds, seed, batch_size, most):
     """They are those of the other order, whatever its kind, and all of them where it has fewer."""

@@ -98,6 +98,14 @@ class TestSIEVE(ModelContract):
     row_bytes = 8
     make, model = staticmethod(SIEVE), staticmethod(sieve_reference.Model)
 
+    def test_the_hand_goes_from_the_newest_row_back_to_the_oldest(self):
+        policy, model = self.make(5, 2), self.model(2)
+        for ids in [[0, 1], [0], [2, 3]]:  # 1, the newest row, leaves for 2; then 0, the oldest, for 3
+            policy.access(np.array(ids))
+            for node in ids:
+                model.access(node)
+        assert set(resident(policy).values()) == model.content() == {2, 3}
+
 
 class TestS3FIFO(ModelContract):
     make, model = staticmethod(S3FIFO), staticmethod(s3fifo_reference.Model)

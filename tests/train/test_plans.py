@@ -89,6 +89,15 @@ def test_recipes_train(recipe, stores, tmp_path):
         assert result.description["loaded_bytes"] > 400 * 4 * 4  # features at least
 
 
+def test_rows_that_waited_in_a_spool_are_counted_once(stores, tmp_path):
+    spooled = dict(features="disk", policy="presample", cache="20%", spool="64MiB", window=4)
+    for record in run(tmp_path, stores["plain"], **spooled).history:
+        rows = {tier: counts["num_rows"] for tier, counts in record.tiers.items()}
+        assert rows["spool"] > 0
+        assert rows["cache"] + rows["disk"] == record.num_nodes
+        assert record.hit_rate == rows["cache"] / record.num_nodes
+
+
 def test_rows_are_counted_and_shown(stores, tmp_path):
     result = run(tmp_path, stores["plain"], policy="lru", cache="20%", slow="1GB/s,10us")
     for record in result.history:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 import xxhash
 from torch_geometric.data import Data, HeteroData
@@ -49,8 +50,19 @@ def _update(state: xxhash.xxh3_64, name: str, value: Any) -> None:
         state.update(f"{name}:{tensor.dtype}{list(tensor.shape)}".encode())
         if tensor.numel():
             state.update(tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy().data)
-    elif isinstance(value, (int, float, str, bool, list)):
+    elif isinstance(value, (int, float, str, bool)) or (isinstance(value, list) and _is_plain(value)):
         state.update(f"{name}:{value!r}".encode())
+    elif isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
+        state.update(f"{name}:{value.dtype}{list(value.shape)}".encode())
+        state.update(value.tobytes())
+    elif isinstance(value, (list, tuple, dict)):  # the text of a tensor in them shows some of its elements, to four digits
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            _update(state, f"{name}/{key}", part)
     else:
         for number, part in enumerate(tensors_of(value)):
             _update(state, f"{name}/{number}", part)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether all of a value is in its text."""
+    return all(map(_is_plain, value)) if isinstance(value, list) else isinstance(value, (int, float, str, bool, type(None)))

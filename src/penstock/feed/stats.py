@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.feed.buffers import Loan
 from penstock.records import Span
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -101,3 +103,16 @@ class LoaderStats:
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""
         return asdict(self)
+
+
+def sources_of(tiers: dict[str, T]) -> dict[str, T]:
+    """The tiers that rows came from, without those that only passed rows of others on: to a device, or through a spool."""
+    return {name: counts for name, counts in tiers.items() if "upload of " not in name and not name.endswith("spool")}
+
+
+def share_of_caches(tiers: dict[str, dict[str, Any]], counted: str) -> float | None:
+    """Share of the rows or lists, by their name in the counts of tiers, that came from a cache; None without one."""
+    sources = sources_of(tiers)
+    hits = [counts[counted] for name, counts in sources.items() if name.endswith("cache")]
+    asked = sum(counts[counted] for counts in sources.values())
+    return sum(hits) / asked if hits and asked else None

@@ -29,12 +29,12 @@ class SplitOrder(LocalOrder):
 
     def __init__(self, positions: Any, num_parts: int, partition: str, seed: int, *, num_trainers: int = 1) -> None:
         sizes = np.full(num_parts * num_trainers, positions.size // (num_parts * num_trainers))
-        sizes[: positions.size % sizes.size] += 1
         turns = np.arange(sizes.size).reshape(num_parts, num_trainers).T.ravel()  # the first trainer of each part, then the second ones
+        sizes[turns[: positions.size % sizes.size]] += 1  # the first in turn, so that no turn is left out before the last batch
         super().__init__(sizes[turns].tolist(), seed)
         self._offsets = (np.cumsum(sizes) - sizes)[turns]
         self._positions = positions
-        trainers = "" if num_trainers == 1 else f" of {num_trainers} trainers"
+        trainers = "" if num_trainers == 1 else f" of {num_trainers} trainers, larger shares first"
         self.name = f"split over {num_parts} parts{trainers} {partition}, seed {seed}"
 
     def batch(self, epoch: int, index: int, batch_size: int) -> np.ndarray:

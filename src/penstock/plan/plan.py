@@ -43,7 +43,8 @@ class Plan:
             start; "disk" reads them from the disk, bypassing the page cache, by many requests at once (see `store.tiers.DiskTier`).
         policy: which rows are cached in memory above `features`; None: no rows. Static: "degree", "ratio", "presample", "inclusion",
             "random". Dynamic, by past batches: "fifo", "lru", "lfu", "clock", "sieve", "s3-fifo"; by coming batches: "belady".
-        cache: capacity: "10%" of the rows of each type, "2GiB" for rows and all that the policy needs, or "5000 rows".
+        cache: capacity: "10%" of the rows of each type, "2GiB" for rows and all that the policy needs (except belady's window: 8 to 16
+            bytes for each row of each batch in it), or "5000 rows".
         window: number of batches that a policy with look-ahead knows, including the current one.
         presample_epochs: epochs that are sampled to find hot rows and lists.
         slow: speed of a simulated device beneath the cache: "1GB/s,100us" (see `slow_options`); None: no such device.

@@ -11,10 +11,10 @@ from typing import Any
 
 import penstock
 from penstock.errors import argument
+from penstock.feed.stats import sources_of
 from penstock.report import plots, timeline, words
 from penstock.store.whole_file import replacing
 from penstock.train import Result
-from penstock.train.observer import sources_of
 
 _STYLE = """
 :root { color-scheme: light; }

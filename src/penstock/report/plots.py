@@ -6,9 +6,9 @@ import io
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from penstock.feed.stats import sources_of
 from penstock.report import words
 from penstock.train import EpochRecord
-from penstock.train.observer import sources_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

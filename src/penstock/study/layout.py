@@ -197,7 +197,8 @@ class _Work:
     @property
     def num_kept(self) -> int:
         """Number of rows that the cache keeps."""
-        return plan_rows(self.settings.cache, {0: self.num_nodes}, {0: sum(spec.row_bytes for spec in self.specs)})[0]
+        row_bytes, is_static = sum(spec.row_bytes for spec in self.specs), self.settings.policy == PRESAMPLE
+        return plan_rows(self.settings.cache, {0: self.num_nodes}, {0: row_bytes}, is_static=is_static)[0]
 
     def batches(self, visits: np.ndarray, scratch: Scratch, progress: Progress) -> _Batches:
         """Return batches of epoch 0, after those that warm the cache, with the rows of each that the cache misses."""

@@ -18,6 +18,7 @@ import torch
 
 from penstock.errors import PenstockError
 from penstock.feed import LinkNeighborLoader, NeighborLoader
+from penstock.feed.stats import share_of_caches
 from penstock.store import Store
 from penstock.store.process_memory import resident_bytes_outside
 from penstock.study.plans import make_loader, plan_of, settings_of
@@ -49,8 +50,8 @@ def measure(loader: NeighborLoader | LinkNeighborLoader, seconds: float, device:
             break
     after, read_after = loader.stats(), _read_bytes()
     count = after.num_batches - before.num_batches
-    rows = {name: tier["num_rows"] - before.tiers.get(name, {"num_rows": 0})["num_rows"] for name, tier in after.tiers.items()}
-    hits = [each for name, each in rows.items() if name.endswith("cache")]
+    earlier = {name: tier["num_rows"] for name, tier in before.tiers.items()}
+    rows = {name: {"num_rows": tier["num_rows"] - earlier.get(name, 0)} for name, tier in after.tiers.items()}
     return {
         "seeds_per_s": (after.num_seeds - before.num_seeds) / took,
         "batch_ms": 1e3 * took / count,
@@ -58,7 +59,7 @@ def measure(loader: NeighborLoader | LinkNeighborLoader, seconds: float, device:
         "nodes_per_batch": (after.num_nodes - before.num_nodes) / count,
         "edges_per_batch": (after.num_edges - before.num_edges) / count,
         "stage_ms": {name: 1e3 * (value - before.stage_s.get(name, 0.0)) / count for name, value in after.stage_s.items()},
-        "hit_rate": sum(hits) / max(1, sum(rows.values())) if hits else None,
+        "hit_rate": share_of_caches(rows, "num_rows"),
         "read_bytes_per_batch": None if read_before is None or read_after is None else (read_after - read_before) / count,
         "memory_bytes": resident_bytes_outside(".npy"),
         "device_bytes": after.device_bytes,

@@ -71,7 +71,8 @@ class TrainConfig:
             `penstock.Plan`; None takes what the recipe says. Of these only the order affects the weights.
         device: where the model computes, in training and evaluation, and where batches are delivered: "cpu", "cuda", "cuda:1". A run may be
             resumed on another one; its weights then differ in the last bits.
-        non_stop: the batches of an epoch are begun before the last epoch is over, whose counts of tiers then include them.
+        non_stop: the batches of an epoch are begun before the last epoch is over, whose counts of tiers then include them. What is read for
+            them during an evaluation in between is in no epoch's counts.
         verify: from the first batch on, every `verify`-th one is made again without caches, tiers and devices, and compared bit for bit;
             0 verifies none.
         num_workers: sampling threads.

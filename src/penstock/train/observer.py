@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-T = TypeVar("T")
+from penstock.feed.stats import share_of_caches
 
 
 @dataclass(slots=True)
@@ -94,12 +94,12 @@ class EpochRecord:
     @property
     def hit_rate(self) -> float | None:
         """Share of the rows that came from a cache; None without one."""
-        return _share_of_caches(self.tiers, "num_rows")
+        return share_of_caches(self.tiers, "num_rows")
 
     @property
     def list_hit_rate(self) -> float | None:
         """Share of the neighbour lists that came from a cache; None without one."""
-        return _share_of_caches(self.lists, "num_lists")
+        return share_of_caches(self.lists, "num_lists")
 
 
 def _is_plain(value: Any) -> bool:
@@ -107,18 +107,6 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, dict):
         return all(isinstance(name, str) and each is not None and _is_plain(each) for name, each in value.items())
     return value is None or (isinstance(value, (int, float)) and math.isfinite(value))
-
-
-def sources_of(tiers: dict[str, T]) -> dict[str, T]:
-    """The tiers that rows came from, without those that only copied rows of others to a device."""
-    return {name: counts for name, counts in tiers.items() if "upload of " not in name}
-
-
-def _share_of_caches(tiers: dict[str, dict[str, float]], counted: str) -> float | None:
-    sources = sources_of(tiers)
-    hits = [counts[counted] for name, counts in sources.items() if name.endswith("cache")]
-    asked = sum(counts[counted] for counts in sources.values())
-    return sum(hits) / asked if hits and asked else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

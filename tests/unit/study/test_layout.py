@@ -91,6 +91,16 @@ def test_what_a_cache_misses_is_measured(path, policy):
     assert nothing["missed_rows_per_batch"] == nothing["rows_per_batch"]
 
 
+def test_bytes_of_a_cache_are_those_of_its_policy(path):
+    """A static one takes 4 bytes per node beside the rows, as in training; a dynamic one takes more, and has fewer rows."""
+    cache = f"{3000 * (32 * 4 + 4)}B"
+    missed = {
+        policy: lay_out(path, LayoutSettings(**SETTINGS, by="hotness", policy=policy, cache=cache)) for policy in ("presample", "lru")
+    }
+    assert missed["presample"]["measured"]["missed_rows_per_batch"] == 0
+    assert missed["lru"]["measured"]["missed_rows_per_batch"] > 0
+
+
 def test_neighbours_are_drawn_by_weight(tmp_path):
     num_nodes, path = 2000, tmp_path / "store"
     ids = torch.arange(num_nodes)

@@ -226,7 +226,8 @@ class Pretended:
         for took in self._durations:
             self.now += took
             self.counted.add(BatchStats(num_seeds=10, num_nodes=50, num_edges=40, stage_s={"sample": took / 2}))
-            self.counted.tiers = {name: {"num_rows": each * self.counted.num_batches} for name, each in (("x", 30), ("x cache", 20))}
+            rows = {"x cache": 20, "spool": 25, "upload of x": 30, "x": 30}  # those that passed rows of others on are no sources
+            self.counted.tiers = {name: {"num_rows": each * self.counted.num_batches} for name, each in rows.items()}
             yield None
 
     def stats(self):

@@ -1,7 +1,7 @@
 """SIEVE without a linked list. Same hits and content as `reference.py`.
 
 In a linked list, the hand makes one dependent random read after another. Here a ring holds the rows that the hand has not reached, and an
-array the rows that it has passed; when the ring is empty, the two swap. So the hand reads memory in order and can prefetch. Marks are in
+array the rows that it has passed; when the ring gets empty, the two swap. So the hand reads memory in order and can prefetch. Marks are in
 the directory, as in CLOCK, so ring and array hold nodes only.
 """
 
@@ -40,9 +40,6 @@ def access(ids, entries, nodes, cursor, hit_slots, inserted, into):
             store(into, count, np.int32(used))
             count, used = count + 1, used + 1
         while count < missed:
-            if length == 0 and count == begun:
-                ring, passed = passed, ring
-                begin, length, num_passed, swapped = 0, num_passed, 0, 1 - swapped
             prefetch_far(nodes, ring + min(begin + FAR_AHEAD, capacity - 1))
             prefetch_far(nodes, passed + min(num_passed + FAR_AHEAD, capacity - 1))
             prefetch_far(entries, np.int64(load(nodes, ring + place_ahead(begin, capacity))))
@@ -58,7 +55,12 @@ def access(ids, entries, nodes, cursor, hit_slots, inserted, into):
             store(entries, row, np.int32(slot | is_marked - 1))
             store(into, count, np.int32(slot))
             store(nodes, passed + num_passed, np.int32(row))
-            count, num_passed = count + 1 - is_marked, num_passed + is_marked
+            num_passed += is_marked
+            if length == 0 and count == begun:  # before a new row enters: the hand was at the newest, and goes back to the oldest
+                fresh, crowded = 0, crowded or fresh > 0
+                ring, passed = passed, ring
+                begin, length, num_passed, swapped = 0, num_passed, 0, 1 - swapped
+            count += 1 - is_marked
         settle(ids, entries, first, end, hit_slots)
         if length < fresh:  # rows of this batch are the newest, and none of them is marked
             fresh, crowded = length, True

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 
 class Model:
-    """A queue in order of arrival. A hand moves from the oldest row to the newest, removes marks and evicts the first unmarked row."""
+    """A queue in order of arrival. A hand moves from the oldest row to the newest, removes marks and evicts the first unmarked row. From
+    the newest it goes back to the oldest."""
 
     def __init__(self, capacity):
         self.capacity, self.queue, self.marked, self.hand = capacity, [], set(), 0
@@ -25,11 +26,12 @@ class Model:
         return False
 
     def _evict(self):
-        self.hand %= len(self.queue)
         while self.queue[self.hand] in self.marked:
             self.marked.remove(self.queue[self.hand])
             self.hand = (self.hand + 1) % len(self.queue)
         del self.queue[self.hand]
+        if self.hand == len(self.queue):  # the newest has left, before another one enters
+            self.hand = 0
 
     def content(self):
         """The resident ids."""
