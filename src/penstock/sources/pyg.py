@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,16 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, np.ndarray) or type(value).__module__.partition(".")[0] == "torch"
 
 
+def _has_rows(store: Any, key: str, is_counted: Callable[[str], bool]) -> bool:
+    """Whether an attribute is a tensor with as many rows as `is_counted` wants. Of `face` and of names with "index" PyG counts the columns,
+    as of the `edge_label_index` that `RandomLinkSplit` gives."""
+    value = store[key]
+    if not _is_tensor(value) or not value.ndim:
+        return False
+    dim = store._parent().__cat_dim__(key, value, store)
+    return isinstance(dim, int) and dim % value.ndim == 0 and is_counted(key)
+
+
 def _array_table(tensors: dict[str, Any], name: str) -> ArrayTable:
     arrays, bfloat16 = {}, set()
     for key, tensor in tensors.items():
@@ -117,7 +128,7 @@ def _nodes(store: Any, node_type: str, name: str) -> tuple[NodeTable, dict[str, 
         part = key.removesuffix("_mask")
         if key in ("num_nodes", "edge_index", "adj_t") or (key in EDGE_FIELD_OF and has_edges):
             continue
-        if not (_is_tensor(value) and store.is_node_attr(key)):
+        if not _has_rows(store, key, store.is_node_attr):
             if key in ("x", "y") or part != key:
                 raise _no_rows_of_nodes(store, key, name)
             left_out.append(key)
@@ -195,11 +206,11 @@ def _edges(store: Any, name: str) -> tuple[ArrayTable, list[str]]:
     given = {**dict.fromkeys(ends, "the ends of the edges"), **dict.fromkeys(fields, "the value of adj_t")}
     for key, value in store.items():
         is_of_edges = key in EDGE_FIELD_OF
-        if key in ("edge_index", "adj_t") or (not is_of_edges and _is_tensor(value) and store.is_node_attr(key)):
+        if key in ("edge_index", "adj_t") or (not is_of_edges and _has_rows(store, key, store.is_node_attr)):
             continue
         if is_of_edges and not (_is_tensor(value) and value.ndim and value.shape[0] == num_edges):
             raise _no_rows(value, f"{name}.{key}", num_edges, "edges")
-        if is_of_edges or (_is_tensor(value) and store.is_edge_attr(key)):
+        if is_of_edges or _has_rows(store, key, store.is_edge_attr):
             field = str(EDGE_FIELD_OF.get(key, key))
             if field in given:
                 raise InputError(f"{name}: {given[field]} and {key} would both be the field '{field}' of the edges: remove or rename one")

@@ -130,6 +130,22 @@ def test_what_is_left_out_of_a_typed_graph(caplog):
     assert "HeteroData: left out, for these are no tensors with a row for each node or edge: license, paper.titles, " in caplog.text
 
 
+def test_columns_are_no_rows():
+    """Of names with "index" PyG counts columns, and here there may be as many rows too: of nodes, of edges, and of links of a split."""
+    data = Data(
+        edge_index=EDGE_INDEX[:, :2], x=torch.zeros(3, 1), edge_label=torch.ones(2), edge_label_index=torch.tensor([[1, 2], [0, 1]])
+    )
+    data.face, data.part_index = torch.arange(9).view(3, 3), torch.arange(3)
+    source = open_source(data)
+    assert source.provenance["left_out"] == ["edge_label_index", "face"]
+    assert set(source.nodes[NODE].table.columns) == {"x", "part_index"}
+    assert set(source.edges[EDGE].table.columns) == {"src", "dst", "edge_label"}
+    data = HeteroData()
+    data["a"].num_nodes = 4
+    data["a", "to", "a"].edge_index = data["a", "to", "a"].edge_label_index = EDGE_INDEX
+    assert open_source(data).provenance["left_out"] == ["a__to__a.edge_label_index"]
+
+
 def test_nothing_is_left_out(caplog):
     assert open_source(hetero()).provenance["left_out"] == []
     assert not caplog.records
