@@ -136,8 +136,11 @@ def _nodes(store: Any, node_type: str, name: str) -> tuple[NodeTable, dict[str, 
             raise InputError(f"{name}.{ID}: a store has your own ids under that name; rename it, as by data.my_id = data.id; del data.id")
         elif part != key and part in PARTS:
             masks[part] = to_numpy(value)[0]
-        elif getattr(value, "is_sparse", False) or getattr(value, "is_sparse_csr", False):
-            sparse.append(_sparse_rows(key, value, name))
+        elif str(getattr(value, "layout", "")).startswith("torch.sparse"):
+            if value.ndim == 2 and not value.dense_dim():
+                sparse.append(_sparse_rows(key, value, name))
+            else:
+                tensors[key] = value.to_dense()
         else:
             tensors[key] = value
     parts: list[Table] = [*([_array_table(tensors, name)] if tensors else []), *sparse]
@@ -177,8 +180,9 @@ def _no_rows(value: Any, name: str, count: int | None, of: str) -> InputError:
 
 def _sparse_rows(key: str, value: Any, name: str) -> SparseRowsTable:
     num_rows, num_columns = value.shape
-    if value.is_sparse:
-        coo = value.coalesce()
+    value = value.float() if value.dtype == sys.modules["torch"].bfloat16 else value  # whose bits would be added up
+    if not value.is_sparse_csr:
+        coo = value.to_sparse_coo().coalesce()
         (rows, indices), values = to_numpy(coo.indices())[0], to_numpy(coo.values())[0]
         indptr = np.zeros(num_rows + 1, dtype=np.int64)
         np.cumsum(np.bincount(rows, minlength=num_rows), out=indptr[1:])

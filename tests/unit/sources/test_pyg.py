@@ -74,12 +74,21 @@ def test_bfloat16_is_said_to_be():
     np.testing.assert_array_equal(bits.view(np.float32), [[1.0, -2.5], [0.0, 3.0]])
 
 
-@pytest.mark.parametrize("layout", ["coo", "csr"])
-def test_sparse_features(layout):
+SPARSE = {
+    "coo": {"layout": torch.sparse_coo},
+    "csr": {"layout": torch.sparse_csr},
+    "csc": {"layout": torch.sparse_csc},
+    "bsr": {"layout": torch.sparse_bsr, "blocksize": (2, 3)},
+    "hybrid": {"sparse_dim": 1},
+}
+
+
+@pytest.mark.parametrize(("layout", "dtype"), [*((name, "float32") for name in SPARSE), ("coo", "bfloat16"), ("csr", "bfloat16")])
+def test_sparse_features(layout, dtype):
     dense = torch.tensor([[0.0, 1, 0], [0, 0, 0], [2, 0, 3], [0, 4, 0]])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        x = dense.to_sparse() if layout == "coo" else dense.to_sparse_csr()
+        x = dense.to(getattr(torch, dtype)).to_sparse(**SPARSE[layout])
         source = open_source(Data(x=x, y=torch.arange(4), edge_index=EDGE_INDEX))
     columns = check_table(source.nodes[NODE].table)
     np.testing.assert_array_equal(columns["x"], dense.numpy())
