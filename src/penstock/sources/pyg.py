@@ -85,7 +85,7 @@ def to_numpy(tensor: Any) -> tuple[np.ndarray, bool]:
     if isinstance(tensor, np.ndarray):
         return tensor, False
     torch = sys.modules["torch"]
-    tensor = tensor.detach().cpu()
+    tensor = tensor.detach().cpu().resolve_neg()
     is_bfloat16 = tensor.dtype == torch.bfloat16
     return (tensor.view(torch.uint16) if is_bfloat16 else tensor).numpy(), is_bfloat16
 
@@ -107,14 +107,22 @@ def _has_rows(store: Any, key: str, is_counted: Callable[[str], bool]) -> bool:
 def _array_table(tensors: dict[str, Any], name: str) -> ArrayTable:
     arrays, bfloat16 = {}, set()
     for key, tensor in tensors.items():
-        arrays[key], is_bfloat16 = to_numpy(tensor)
+        try:
+            arrays[key], is_bfloat16 = to_numpy(tensor)
+        except TypeError as error:  # of dtypes and layouts that NumPy lacks
+            raise _no_numbers(f"{name}.{key}", tensor.dtype if str(tensor.layout) == "torch.strided" else tensor.layout) from error
         if arrays[key].dtype.kind not in "biuf":
-            raise NotSupportedError(f"{name}.{key} holds {arrays[key].dtype}; fields are numbers. Remove it or convert it first")
+            raise _no_numbers(f"{name}.{key}", arrays[key].dtype)
         bfloat16 |= {key} if is_bfloat16 else set()
     lengths = {key: len(array) for key, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise InputError(f"{name}: lengths differ: {', '.join(f'{key} {length}' for key, length in lengths.items())}")
     return ArrayTable(arrays, name, frozenset(bfloat16))
+
+
+def _no_numbers(name: str, kind: Any) -> NotSupportedError:
+    kind = str(kind).removeprefix("torch.")
+    return NotSupportedError(f"{name} holds {kind}; fields are numbers. Remove it or convert it first")
 
 
 def _nodes(store: Any, node_type: str, name: str) -> tuple[NodeTable, dict[str, Split], list[str]]:

@@ -66,6 +66,12 @@ def test_several_splits_in_masks():
     assert {name: parts["train"].tolist() for name, parts in splits.items()} == {"0": [0, 3], "1": [1, 3]}
 
 
+def test_a_view_of_negated_numbers():
+    part = torch.tensor([[1 + 2j], [3 - 4j]]).conj().imag  # torch negates them when they are read
+    data = Data(x=part, edge_index=torch.tensor([[0], [1]]))
+    np.testing.assert_array_equal(read_all(open_source(data).nodes[NODE].table)["x"], [[-2], [4]])
+
+
 def test_bfloat16_is_said_to_be():
     data = Data(x=torch.tensor([[1.0, -2.5], [0.0, 3.0]]).bfloat16(), edge_index=torch.tensor([[0], [1]]))
     table = open_source(data).nodes[NODE].table
@@ -187,6 +193,8 @@ def test_nothing_is_left_out(caplog):
         (Data(edge_index=EDGE_INDEX, x=[[1.0]] * 4), "Data.x is of type list; expected a tensor, one row for each of the nodes"),
         (Data(edge_index=EDGE_INDEX, train_mask=torch.zeros(4), num_nodes=4), "dtype float32; expected bool"),
         (Data(edge_index=EDGE_INDEX, x=torch.zeros(4, 2, dtype=torch.complex64)), "holds complex64; fields are numbers"),
+        (Data(edge_index=EDGE_INDEX, x=torch.zeros(4, 2).to(torch.float8_e5m2)), "Data.x holds float8_e5m2; fields are numbers"),
+        (Data(edge_index=EDGE_INDEX, num_nodes=4, kind=torch.eye(5).to_sparse()), "Data.kind holds sparse_coo; fields are numbers"),
     ],
 )
 def test_bad_objects(data, message):
