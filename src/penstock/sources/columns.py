@@ -245,6 +245,8 @@ def convert(field: Field, batch: pa.RecordBatch, where: Callable[[int], str]) ->
     """
     columns = [batch.column(column) for column in field.columns]
     if field.name == LABELS and len(columns) == 1 and columns[0].null_count and _is_class(columns[0].type, field):
+        if pa.types.is_uint64(columns[0].type):
+            _numbers(pc.fill_null(columns[0], 0), field, 0, where)  # refuses what the cast cannot hold
         columns = [pc.fill_null(columns[0].cast(pa.int64()), -1)]  # no label
     for name, column in zip(field.columns, columns, strict=True):
         if column.null_count and not (field.is_text and field.name != "id") and not _becomes_nan(field, column.type):
