@@ -32,7 +32,7 @@ class CsvLayout:
 
     Attributes:
         delimiter: one character.
-        has_header: whether the first line names the columns.
+        has_header: whether the first line names the columns, or, of a part file, that of another part.
         column_names: from the header, or "0", "1", ... without one.
         skipped_lines: before the first row: comments and the header.
     """

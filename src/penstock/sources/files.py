@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from penstock.errors import MissingFileError, UsageError, refuse_unseen
+from penstock.errors import InputError, MissingFileError, UsageError, refuse_unseen
 from penstock.sources.array_file import ArrayFile, open_npy
 from penstock.sources.array_table import ArrayFileTable, ArrayRows, array_rows, edge_columns
 from penstock.sources.columns import ColumnsTable, Request
-from penstock.sources.csv_layout import COMPRESSED
+from penstock.sources.csv_layout import COMPRESSED, CsvLayout, find_layout
 from penstock.sources.csv_table import CsvTable
 from penstock.sources.matrix_market import Header, MatrixTable, read_header
 from penstock.sources.parquet_table import ParquetTable
@@ -75,10 +76,12 @@ def open_files(
         delimiter, has_header: of CSV files; None: detect them.
     """
     parts: list[ColumnsTable] = []
-    for path in expand(files, base):
+    paths = expand(files, base)
+    layouts = _layouts([path for path in paths if file_format(path) == "csv"], requests, delimiter, has_header)
+    for path in paths:
         kind = file_format(path)
         if kind == "csv":
-            parts.append(CsvTable(path, requests, delimiter, has_header))
+            parts.append(CsvTable(path, requests, layout=layouts[path]))
         elif kind == "mtx":
             parts.append(MatrixTable(path, requests))
         elif kind == "parquet":
@@ -88,6 +91,26 @@ def open_files(
             raise UsageError(f"{path}: not a table; known endings are {known}, and .gz, .bz2 or .zst after all but the last two")
     _agree_on_units(parts)
     return parts[0] if len(parts) == 1 else ConcatenatedTable(parts, str(base / files if isinstance(files, str | Path) else base))
+
+
+def _layouts(paths: Sequence[Path], requests: Sequence[Request], delimiter: str | None, has_header: bool | None) -> dict[Path, CsvLayout]:
+    """Return the layout of each CSV file. Where some have a header, the others have the columns of the first of these, as of a file that
+    was cut by lines."""
+    found = {path: find_layout(path, requests, delimiter, has_header) for path in paths}
+    first = next((path for path, layout in found.items() if layout.has_header), None)
+    if first is None:
+        return found
+    names = found[first].column_names
+    for path, layout in found.items():
+        if layout.has_header:
+            continue
+        if len(layout.column_names) != len(names):
+            raise InputError(
+                f"{path}: has no header, and {len(layout.column_names)} columns where that of {first} names {len(names)}; parts of one "
+                "table must agree"
+            )
+        found[path] = replace(layout, has_header=True, column_names=names)
+    return found
 
 
 def matrix_header(files: Files, base: Path) -> Header | None:

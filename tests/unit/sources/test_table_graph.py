@@ -188,6 +188,17 @@ def test_part_files(folder):
     assert table.where(1).endswith("e-1.csv, line 3")
 
 
+@pytest.mark.parametrize("options", [{}, {"src": "src", "dst": "dst", "edge_fields": {"weight": "w"}}])
+def test_a_file_that_was_cut_by_lines(folder, options):
+    """Only one part has the header, which is that of all."""
+    for i, lines in enumerate(["5.0,8,7", "w,dst,src\n0.5,1,0", "1.5,3,2"]):
+        (folder / f"e-{i}.csv").write_text(f"{lines}\n")
+    columns = read_all(open_source("e-?.csv", **options).edges[EDGE].table)
+    assert [columns[end].tolist() for end in ("src", "dst")] == [[7, 0, 2], [8, 1, 3]]
+    if options:
+        assert columns["weight"].tolist() == [5.0, 0.5, 1.5]
+
+
 DESCRIPTION = {
     "nodes": {
         "user": {"files": "users.csv", "id": "name", "fields": {"x": ["age", "income"]}, "split": "part"},

@@ -68,6 +68,12 @@ def test_a_column_of_lists_beside_others(tmp_path, capfd):
     assert "column 'emb', wanted for 'x'" in said(capfd, "ingest", "edges.parquet", "store", "--edge-field", "x=price,emb")
 
 
+def test_part_files_that_disagree(tmp_path, capfd):
+    for i, lines in enumerate(["src,dst,w\n0,1,2\n", "1,2\n"]):
+        (tmp_path / f"e-{i}.csv").write_text(lines)
+    assert "has no header, and 2 columns" in said(capfd, "ingest", "e-*.csv", "store")
+
+
 @pytest.mark.parametrize("option", ["--edge-field", "--node-field"])
 def test_a_field_given_twice(option, tmp_path, capfd):
     (tmp_path / "edges.csv").write_text("src,dst,a,b\n0,1,2,3\n")
