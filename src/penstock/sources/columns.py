@@ -58,6 +58,12 @@ class Request:
         """Whether a row is an array even if there is only one column."""
         return self.name == "x" or not isinstance(self.columns, str) or any(sign in self.columns for sign in "*?:,")
 
+    @property
+    def is_by_position(self) -> bool:
+        """Whether columns are asked for by their places alone."""
+        items = [self.columns] if isinstance(self.columns, str) else self.columns
+        return all(set(item) <= set("0123456789:, ") for item in items)
+
 
 @dataclass(frozen=True, slots=True)
 class Field:
@@ -90,6 +96,10 @@ class ColumnsTable(Table):
     """Fields of one file that has named columns; the base of such tables."""
 
     _fields: dict[str, Field]
+
+    def columns_of(self, name: str) -> tuple[str, ...]:
+        """Return the columns that a field is made of; none if it is not there."""
+        return self._fields[name].columns if name in self._fields else ()
 
     def count_in(self, name: str, units: tuple[TimeUnit | None, ...]) -> None:
         """Convert dates and times of a field to other units from now on, which must not be coarser."""

@@ -89,6 +89,8 @@ def open_files(
         else:
             known = ", ".join(_CSV + _MATRIX + _PARQUET)
             raise UsageError(f"{path}: not a table; known endings are {known}, and .gz, .bz2 or .zst after all but the last two")
+    for request in requests:
+        _check_columns(parts, request)
     _agree_on_units(parts)
     return parts[0] if len(parts) == 1 else ConcatenatedTable(parts, str(base / files if isinstance(files, str | Path) else base))
 
@@ -121,6 +123,22 @@ def matrix_header(files: Files, base: Path) -> Header | None:
     if len(paths) > 1:
         raise UsageError(f"{paths[0]}: one of {len(paths)} files, and a matrix is in one")
     return read_header(paths[0])
+
+
+def _check_columns(parts: Sequence[ColumnsTable], request: Request) -> None:
+    """Refuse parts in which a pattern or range means other columns than in the first part, or these in another order."""
+    made_of = {part: part.columns_of(request.name) for part in parts}
+    if request.is_default or request.is_by_position or len({*made_of.values()}) == 1:
+        return
+    first, ours = next(((part, columns) for part, columns in made_of.items() if columns and has_rows(part)), (parts[0], ()))
+    for part, theirs in made_of.items():
+        differ = [(here, there) for here, there in zip(theirs, ours, strict=False) if here != there]
+        if len(ours) == len(theirs) and differ and has_rows(part):
+            here, there = differ[0]
+            raise InputError(
+                f"{part.name}: {request.name!r} has column {here!r} where it has {there!r} in {first.name}; parts of one table must agree: "
+                "list the columns in their order"
+            )
 
 
 def _agree_on_units(parts: Sequence[ColumnsTable]) -> None:

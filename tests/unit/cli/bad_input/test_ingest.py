@@ -72,6 +72,14 @@ def test_part_files_that_disagree(tmp_path, capfd):
     for i, lines in enumerate(["src,dst,w\n0,1,2\n", "1,2\n"]):
         (tmp_path / f"e-{i}.csv").write_text(lines)
     assert "has no header, and 2 columns" in said(capfd, "ingest", "e-*.csv", "store")
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    for i, names in enumerate([["f0", "f1", "f2"], ["f0", "f2", "f1"], ["f0", "f1", "f3"]]):
+        pq.write_table(pa.table({name: [float(place)] for place, name in enumerate(names)}), tmp_path / f"n-{i}.parquet")
+    ingestion = "ingest", "edges.csv", "store", "--overwrite", "--nodes"
+    for nodes, columns in (("n-[01].parquet", "f*"), ("n-[02].parquet", "f*"), ("n-[01].parquet", "f0:"), ("n-[01].parquet", "f[12]")):
+        assert "'x' has column 'f" in said(capfd, *ingestion, nodes, "--node-field", f"x={columns}")
+    for nodes, columns in (("n-[01].parquet", "f2,f1"), ("n-[02].parquet", "0:"), ("n-[02].parquet", "f[01]")):
+        assert call(capfd, *ingestion, nodes, "--node-field", f"x={columns}")[0] == 0
 
 
 @pytest.mark.parametrize("option", ["--edge-field", "--node-field"])
