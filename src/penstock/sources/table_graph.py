@@ -401,12 +401,16 @@ def _split_files(splits: Mapping[str, str] | str | Path, base: Path) -> dict[str
         for part in splits:
             if part not in PARTS:
                 raise UsageError(f"{argument('splits')} has a part {part!r}; parts are {', '.join(PARTS)}")
-        return {part: expand(file, base)[0] for part, file in splits.items()}
-    found = {part_name(path.name.partition(".")[0]): path for path in expand(splits, base)}
-    found = {part: found[part] for part in PARTS if part in found}
-    if not found:
-        raise InputError(f"{base / splits}: no train.*, valid.* or test.* there")
-    return found
+        files = {part: expand(file, base) for part, file in splits.items()}
+    else:
+        every = expand(splits, base)
+        files = {part: [path for path in every if part_name(path.name.partition(".")[0]) == part] for part in PARTS}
+        if not any(files.values()):
+            raise InputError(f"{base / splits}: no train.*, valid.* or test.* there")
+    for part, paths in files.items():
+        if len(paths) > 1:
+            raise InputError(f"{paths[0]} and {paths[1]} would both be the {part} part of the split: write one file")
+    return {part: paths[0] for part, paths in files.items() if paths}
 
 
 def _read_mask(path: Path) -> np.ndarray | None:

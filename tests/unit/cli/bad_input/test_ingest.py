@@ -229,6 +229,11 @@ def test_splits_of_something_else(tmp_path, capfd):
     ):
         np.save(tmp_path / "split" / "train.npy", array)
         assert fault in said(capfd, "ingest", "e.csv", "store", "--num-nodes", 2, "--splits", "split")
+    np.save(tmp_path / "split" / "train.npy", np.zeros(1, int))
+    for name in ("val", "valid"):
+        np.save(tmp_path / "split" / f"{name}.npy", np.ones(1, int))
+    assert "would both be the val part" in said(capfd, "ingest", "e.csv", "store", "--num-nodes", 2, "--splits", "split")
+    assert "would both be the train part" in refused(InputError, ingest, "e.csv", "store", splits={"train": "split/*.npy"})
 
 
 def test_arrays_in_place_of_tables(tmp_path, capfd):
