@@ -199,6 +199,11 @@ def open_tables(edges: Mapping[EdgeType, EdgeFiles], nodes: Mapping[NodeType, No
                 f"a matrix numbers the nodes of {node_type!r} by its rows and columns, and they have ids too: leave out the column of ids, "
                 f"by {argument('ids', 'number')}"
             )
+        if table is None and nodes[node_type].num_nodes is not None:
+            raise UsageError(
+                f"{argument('num_nodes', nodes[node_type].num_nodes)}: ids of {node_type!r} are mapped, and the nodes are those that edges "
+                "name: leave it out, or list all ids in a table of nodes"
+            )
         if table is not None and ID not in table.columns:
             raise UsageError(
                 f"{table.name} has fields of {node_type!r} and no column of ids, while the edges name nodes by ids that are mapped: which "

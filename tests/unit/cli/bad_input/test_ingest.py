@@ -132,6 +132,8 @@ def test_ids_far_apart(tmp_path, capfd):
     assert Store.open(tmp_path / "store").num_nodes["node"] == 4
     (tmp_path / "e.csv").write_text("src,dst\n0,30000000\n")
     assert call(capfd, "ingest", tmp_path / "e.csv", tmp_path / "other", "--num-nodes", 30_000_001)[0] == 0
+    line = said(capfd, "ingest", tmp_path / "e.csv", tmp_path / "third", "--ids", "int", "--num-nodes", 5)
+    assert "--num-nodes 5: ids of 'node' are mapped" in line
 
 
 def test_dangling_edges(tmp_path, capfd):
