@@ -408,8 +408,8 @@ def test_features_of_another_length(tmp_path):
     assert "Data.y has shape [399] for 400 nodes; expected [400]" in refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
     del data.x
     assert "for 400 nodes; set num_nodes" in refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
-    other = Data(num_nodes=5, edge_index=torch.tensor([[0], [1]]), x=torch.zeros(4, 2))
-    refused(penstock.errors.InputError, NeighborLoader, other, [1])
+    for x in (torch.zeros(4, 2), torch.tensor(1.0)):
+        refused(penstock.errors.InputError, NeighborLoader, Data(num_nodes=5, edge_index=torch.tensor([[0], [1]]), x=x), [1])
 
 
 def test_attributes_that_are_left_out(tmp_path, capfd, caplog):
