@@ -8,6 +8,7 @@ and named in a warning and in the provenance under "left_out".
 from __future__ import annotations
 
 import logging
+import operator
 import sys
 import warnings
 from collections.abc import Callable
@@ -127,7 +128,7 @@ def _no_numbers(name: str, kind: Any) -> NotSupportedError:
 
 def _nodes(store: Any, node_type: str, name: str) -> tuple[NodeTable, dict[str, Split], list[str]]:
     """Return (nodes with their fields, splits, names of attributes that are not per node). Nodes are counted as in PyG."""
-    num_nodes, has_edges = store.num_nodes, "edge_index" in store or "adj_t" in store
+    num_nodes, has_edges = _num_nodes(store, name), "edge_index" in store or "adj_t" in store
     tensors = {}
     sparse = []
     masks = {}
@@ -152,8 +153,20 @@ def _nodes(store: Any, node_type: str, name: str) -> tuple[NodeTable, dict[str, 
         else:
             tensors[key] = value
     parts: list[Table] = [*([_array_table(tensors, name)] if tensors else []), *sparse]
-    splits = mask_splits(masks, num_nodes, name) if masks else {}
+    splits = {} if num_nodes is None or not masks else mask_splits(masks, num_nodes, name)
     return NodeTable(node_type=node_type, num_nodes=num_nodes, table=join(parts, name)), splits, left_out
+
+
+def _num_nodes(store: Any, name: str) -> int | None:
+    """The number of nodes as PyG counts them, or None; `edge_index.max() + 1` is a tensor."""
+    given = store.num_nodes
+    try:
+        count = None if given is None else operator.index(given)
+    except TypeError:
+        count = -1
+    if count is not None and count < 0:
+        raise InputError(f"{name}.num_nodes is {given!r:.60}; expected a whole number, 0 or more")
+    return count
 
 
 def _no_rows_of_nodes(store: Any, key: str, name: str) -> InputError:

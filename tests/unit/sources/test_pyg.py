@@ -125,6 +125,15 @@ def hetero():
     return data
 
 
+@pytest.mark.parametrize("count", [torch.tensor(6), np.int64(6)], ids=type)
+def test_a_number_of_nodes_that_is_no_int(tmp_path, count):
+    data = HeteroData()
+    data["a"].num_nodes = count
+    data["a", "to", "a"].edge_index = EDGE_INDEX
+    assert ingest(data, tmp_path / "typed").num_nodes == {"a": 6}
+    assert ingest(Data(edge_index=EDGE_INDEX, num_nodes=count), tmp_path / "plain").num_nodes == {NODE: 6}
+
+
 def test_typed():
     source = open_source(hetero())
     assert not source.is_homogeneous

@@ -408,6 +408,9 @@ def test_features_of_another_length(tmp_path):
     assert "Data.y has shape [399] for 400 nodes; expected [400]" in refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
     del data.x
     assert "for 400 nodes; set num_nodes" in refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
+    for count in (5.0, -5):
+        data = Data(num_nodes=count, edge_index=torch.tensor([[0], [1]]))
+        assert f"num_nodes is {count}" in refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
     for x in (torch.zeros(4, 2), torch.tensor(1.0)):
         refused(penstock.errors.InputError, NeighborLoader, Data(num_nodes=5, edge_index=torch.tensor([[0], [1]]), x=x), [1])
 
