@@ -292,6 +292,7 @@ def _node_table(node_type: NodeType, files: NodeFiles, base: Path) -> NodeTable:
     if table is not None and LABELS in table.columns and table.columns[LABELS].dtype == object:
         table = WordLabels(table)
     num_nodes = files.num_nodes if files.num_nodes is not None or table is None else table.num_rows
+    num_nodes = None if num_nodes is None else int(num_nodes)  # NumPy's would be written as text
     if table is not None and None not in (num_nodes, table.num_rows) and num_nodes != table.num_rows:
         raise InputError(f"{table.name} has {table.num_rows} rows for {argument('num_nodes', num_nodes)}")
     return NodeTable(node_type=node_type, num_nodes=num_nodes, table=table)

@@ -172,6 +172,12 @@ def test_parts_of_a_split_without_rows(folder):
     assert split_of(source) == {"train": [0, 2], "val": [], "test": []}
 
 
+def test_a_number_of_nodes_of_numpy(folder):
+    """It is written as a number, so that the store can be opened."""
+    (folder / "two.csv").write_text("src,dst\n0,1\n")
+    assert ingest("two.csv", folder / "store", num_nodes=np.int64(7)).num_nodes == {NODE: 7}
+
+
 def test_part_files(folder):
     (folder / "parts").mkdir()
     for i in range(3):
