@@ -176,6 +176,24 @@ def test_another_day(tmp_path):
     assert said.count("1 of 6 nodes of 'shop' are new: each gets the mean of the rows that were learnt") == 2
 
 
+@pytest.mark.parametrize(("of_first", "of_second"), [("number", "int"), ("int", "number"), ("int", "int")])
+def test_ids_that_are_numbers_of_nodes(tmp_path, of_first, of_second):
+    """Where a store has no other ids, the number of a node is its id."""
+    ids, found = np.arange(9), []
+    pq.write_table(pa.table({"src": ids, "dst": (ids + 1) % 9}), tmp_path / "edges.parquet")
+    for day, kind in enumerate([of_first, of_second]):
+        rows = ids if kind == "number" else np.random.default_rng(day).permutation(ids)
+        table = pa.table({"y": rows % 2, "part": ["train"] * 9, **({} if kind == "number" else {"id": rows})})
+        pq.write_table(table, tmp_path / "nodes.parquet")
+        options = {"nodes": tmp_path / "nodes.parquet", "node_fields": {"y": "y"}, "split": "part"}
+        store = penstock.ingest(tmp_path / "edges.parquet", tmp_path / str(day), **options)
+        if not day:
+            train(TrainConfig(store=str(store.path), **SETTINGS), tmp_path / "run")
+        infer_run(tmp_path / "run", tmp_path / "rows.npy", store=store.path, inductive=True)
+        found.append(np.load(tmp_path / "rows.npy")[np.argsort(rows)])
+    np.testing.assert_allclose(*found, atol=1e-6)
+
+
 def test_another_store_that_does_not_fit(tmp_path):
     ids, shops = [f"p{i}" for i in range(60)], [f"s{i}" for i in range(5)]
     first = ingest_day(tmp_path / "first", ids, shops)

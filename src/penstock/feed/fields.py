@@ -152,7 +152,7 @@ def rows_of(value: Any, name: str, num_rows: int, dim: int = 0) -> Source:
     """Choose the source for a tensor, array or other value with one row per node or edge."""
     if not hasattr(value, "shape") and not hasattr(value, "num_rows"):
         raise InputError(f"{name} is a {type(value).__name__} of one entry for each node or edge: give a tensor or an array")
-    length = value.num_rows if hasattr(value, "num_rows") else value.shape[dim]
+    length = value.num_rows if hasattr(value, "num_rows") else value.shape[dim] if len(value.shape) else 0
     if length != num_rows:
         raise InputError(f"{name} has {length} rows for {num_rows} nodes or edges: give one row for each")
     layout = str(getattr(value, "layout", "")).removeprefix("torch.")

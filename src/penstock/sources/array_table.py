@@ -152,7 +152,7 @@ class SparseRowsTable(Table):
                     row = int(np.flatnonzero((counts < 0) | (ends > self._indices.shape[0]))[0]) + first
                     raise InputError(f"{self.where(row)}: row offsets of sparse {self._key!r} decrease or pass the end")
                 columns = indices.take(int(ends[-1] - last[0]))
-                values = 1 if data is None else data.take(columns.size)
+                values = np.ones(columns.size, self._dtype) if data is None else data.take(columns.size)
                 last = ends[-1:]
                 yield Chunk(first, {self._key: self._densify(first, counts, columns, values)})
 
@@ -164,6 +164,6 @@ class SparseRowsTable(Table):
             raise InputError(
                 f"{self.where(first + int(rows[at]))}: sparse {self._key!r} has column {columns[at]}, outside [0, {self._width})"
             )
-        dense = np.zeros((counts.size, self._width), dtype=self._dtype)
-        dense[rows, columns] = values
-        return dense
+        dense = np.zeros(counts.size * self._width, dtype=self._dtype)
+        np.add.at(dense, rows * self._width + columns.astype(np.int64), values)  # both of a column that comes twice, as in SciPy
+        return dense.reshape(counts.size, self._width)

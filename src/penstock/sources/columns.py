@@ -58,6 +58,12 @@ class Request:
         """Whether a row is an array even if there is only one column."""
         return self.name == "x" or not isinstance(self.columns, str) or any(sign in self.columns for sign in "*?:,")
 
+    @property
+    def is_by_position(self) -> bool:
+        """Whether columns are asked for by their places alone."""
+        items = [self.columns] if isinstance(self.columns, str) else self.columns
+        return all(set(item) <= set("0123456789:, ") for item in items)
+
 
 @dataclass(frozen=True, slots=True)
 class Field:
@@ -90,6 +96,10 @@ class ColumnsTable(Table):
     """Fields of one file that has named columns; the base of such tables."""
 
     _fields: dict[str, Field]
+
+    def columns_of(self, name: str) -> tuple[str, ...]:
+        """Return the columns that a field is made of; none if it is not there."""
+        return self._fields[name].columns if name in self._fields else ()
 
     def count_in(self, name: str, units: tuple[TimeUnit | None, ...]) -> None:
         """Convert dates and times of a field to other units from now on, which must not be coarser."""
@@ -245,6 +255,8 @@ def convert(field: Field, batch: pa.RecordBatch, where: Callable[[int], str]) ->
     """
     columns = [batch.column(column) for column in field.columns]
     if field.name == LABELS and len(columns) == 1 and columns[0].null_count and _is_class(columns[0].type, field):
+        if pa.types.is_uint64(columns[0].type):
+            _numbers(pc.fill_null(columns[0], 0), field, 0, where)  # refuses what the cast cannot hold
         columns = [pc.fill_null(columns[0].cast(pa.int64()), -1)]  # no label
     for name, column in zip(field.columns, columns, strict=True):
         if column.null_count and not (field.is_text and field.name != "id") and not _becomes_nan(field, column.type):

@@ -10,12 +10,13 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.errors import InputError, MissingFieldError, UsageError, argument
+from penstock.errors import InputError, MissingFieldError, UsageError, argument, first_line
 from penstock.sources.columns import Request, resolve
 
 COMPRESSED = (".gz", ".bz2", ".zst")
@@ -32,7 +33,7 @@ class CsvLayout:
 
     Attributes:
         delimiter: one character.
-        has_header: whether the first line names the columns.
+        has_header: whether the first line names the columns, or, of a part file, that of another part.
         column_names: from the header, or "0", "1", ... without one.
         skipped_lines: before the first row: comments and the header.
     """
@@ -53,12 +54,21 @@ def open_bytes(path: Path) -> pa.NativeFile:
     return pa.input_stream(str(path), compression=compression_of(path), buffer_size=1 << 20)
 
 
+@contextmanager
+def read_errors_said(path: Path) -> Iterator[None]:
+    """While a file is read: raise InputError, which names it, for whatever reading and decompressing raise."""
+    try:
+        yield
+    except (OSError, EOFError, pa.ArrowException) as error:
+        raise InputError(f"{path}: cannot be read ({first_line(error)}); fetch or write the file again") from error
+
+
 def count_rows_roughly(path: Path, num_bytes: int) -> int:
     """Estimate the rows of a file from the lines in its first `num_bytes` and the share of the file that they take.
 
     A decompressor reads ahead, so a compressed file needs 16 times as many bytes for the same precision.
     """
-    with pa.OSFile(str(path)) as raw:
+    with read_errors_said(path), pa.OSFile(str(path)) as raw:
         compression = compression_of(path)
         opened = raw if compression is None else pa.CompressedInputStream(raw, compression)
         num_lines = opened.read(num_bytes if compression is None else 16 * num_bytes).count(b"\n")
@@ -67,14 +77,15 @@ def count_rows_roughly(path: Path, num_bytes: int) -> int:
 
 def read_lines(path: Path) -> Iterator[str]:
     """Read a file line by line, decompressed; bytes that are not UTF-8 become question marks."""
-    try:
-        with open_bytes(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline=None) as text:
-            while line := text.readline(MAX_LINE_BYTES):
-                if len(line) == MAX_LINE_BYTES:
-                    raise InputError(f"{path}: has a line of more than {MAX_LINE_BYTES} bytes")
-                yield line
-    except (OSError, EOFError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); fetch or write the file again") from error
+    with (
+        read_errors_said(path),
+        open_bytes(path) as file,
+        io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline=None) as text,
+    ):
+        while line := text.readline(MAX_LINE_BYTES):
+            if len(line) == MAX_LINE_BYTES:
+                raise InputError(f"{path}: has a line of more than {MAX_LINE_BYTES} bytes")
+            yield line
 
 
 def is_blank(path: Path) -> bool:

@@ -27,6 +27,7 @@ from penstock.sources.csv_layout import (
     count_rows_roughly,
     find_layout,
     open_bytes,
+    read_errors_said,
     read_lines,
     split_line,
 )
@@ -106,20 +107,17 @@ class CsvTable(ColumnsTable):
     def _blocks(self) -> Iterator[bytes]:
         """Yield blocks of whole lines, without comments, header and blocks of blank lines."""
         rest, to_skip, is_start = b"", self._layout.skipped_lines, True
-        try:
-            with open_bytes(self._path) as file:
-                while data := file.read(_BLOCK_BYTES):
-                    data, is_start = rest + (data.removeprefix(_BYTE_ORDER_MARK) if is_start else data), False
-                    cut = data.rfind(b"\n") + 1
-                    block, rest = data[:cut], data[cut:]
-                    while to_skip and block:
-                        block, to_skip = block.partition(b"\n")[2], to_skip - 1
-                    if block and not block.isspace():
-                        yield block
-                    if len(rest) > MAX_LINE_BYTES:
-                        raise InputError(f"{self.name}: has a line of more than {MAX_LINE_BYTES} bytes")
-        except (OSError, EOFError) as error:
-            raise InputError(f"{self.name}: cannot be read ({error}); fetch or write the file again") from error
+        with read_errors_said(self._path), open_bytes(self._path) as file:
+            while data := file.read(_BLOCK_BYTES):
+                data, is_start = rest + (data.removeprefix(_BYTE_ORDER_MARK) if is_start else data), False
+                cut = data.rfind(b"\n") + 1
+                block, rest = data[:cut], data[cut:]
+                while to_skip and block:
+                    block, to_skip = block.partition(b"\n")[2], to_skip - 1
+                if block and not block.isspace():
+                    yield block
+                if len(rest) > MAX_LINE_BYTES:
+                    raise InputError(f"{self.name}: has a line of more than {MAX_LINE_BYTES} bytes")
         if to_skip and b"\r" in rest:
             raise InputError(f"{self.name}: its lines end in a carriage return alone: write them with newlines")
         if rest and not rest.isspace() and not to_skip:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from penstock.errors import MissingFileError, UsageError, refuse_unseen
+from penstock.errors import InputError, MissingFileError, UsageError, refuse_unseen
 from penstock.sources.array_file import ArrayFile, open_npy
 from penstock.sources.array_table import ArrayFileTable, ArrayRows, array_rows, edge_columns
 from penstock.sources.columns import ColumnsTable, Request
-from penstock.sources.csv_layout import COMPRESSED
+from penstock.sources.csv_layout import COMPRESSED, CsvLayout, find_layout
 from penstock.sources.csv_table import CsvTable
 from penstock.sources.matrix_market import Header, MatrixTable, read_header
 from penstock.sources.parquet_table import ParquetTable
@@ -75,10 +76,12 @@ def open_files(
         delimiter, has_header: of CSV files; None: detect them.
     """
     parts: list[ColumnsTable] = []
-    for path in expand(files, base):
+    paths = expand(files, base)
+    layouts = _layouts([path for path in paths if file_format(path) == "csv"], requests, delimiter, has_header)
+    for path in paths:
         kind = file_format(path)
         if kind == "csv":
-            parts.append(CsvTable(path, requests, delimiter, has_header))
+            parts.append(CsvTable(path, requests, layout=layouts[path]))
         elif kind == "mtx":
             parts.append(MatrixTable(path, requests))
         elif kind == "parquet":
@@ -86,8 +89,30 @@ def open_files(
         else:
             known = ", ".join(_CSV + _MATRIX + _PARQUET)
             raise UsageError(f"{path}: not a table; known endings are {known}, and .gz, .bz2 or .zst after all but the last two")
+    for request in requests:
+        _check_columns(parts, request)
     _agree_on_units(parts)
     return parts[0] if len(parts) == 1 else ConcatenatedTable(parts, str(base / files if isinstance(files, str | Path) else base))
+
+
+def _layouts(paths: Sequence[Path], requests: Sequence[Request], delimiter: str | None, has_header: bool | None) -> dict[Path, CsvLayout]:
+    """Return the layout of each CSV file. Where some have a header, the others have the columns of the first of these, as of a file that
+    was cut by lines."""
+    found = {path: find_layout(path, requests, delimiter, has_header) for path in paths}
+    first = next((path for path, layout in found.items() if layout.has_header), None)
+    if first is None:
+        return found
+    names = found[first].column_names
+    for path, layout in found.items():
+        if layout.has_header:
+            continue
+        if len(layout.column_names) != len(names):
+            raise InputError(
+                f"{path}: has no header, and {len(layout.column_names)} columns where that of {first} names {len(names)}; parts of one "
+                "table must agree"
+            )
+        found[path] = replace(layout, has_header=True, column_names=names)
+    return found
 
 
 def matrix_header(files: Files, base: Path) -> Header | None:
@@ -98,6 +123,22 @@ def matrix_header(files: Files, base: Path) -> Header | None:
     if len(paths) > 1:
         raise UsageError(f"{paths[0]}: one of {len(paths)} files, and a matrix is in one")
     return read_header(paths[0])
+
+
+def _check_columns(parts: Sequence[ColumnsTable], request: Request) -> None:
+    """Refuse parts in which a pattern or range means other columns than in the first part, or these in another order."""
+    made_of = {part: part.columns_of(request.name) for part in parts}
+    if request.is_default or request.is_by_position or len({*made_of.values()}) == 1:
+        return
+    first, ours = next(((part, columns) for part, columns in made_of.items() if columns and has_rows(part)), (parts[0], ()))
+    for part, theirs in made_of.items():
+        differ = [(here, there) for here, there in zip(theirs, ours, strict=False) if here != there]
+        if len(ours) == len(theirs) and differ and has_rows(part):
+            here, there = differ[0]
+            raise InputError(
+                f"{part.name}: {request.name!r} has column {here!r} where it has {there!r} in {first.name}; parts of one table must agree: "
+                "list the columns in their order"
+            )
 
 
 def _agree_on_units(parts: Sequence[ColumnsTable]) -> None:

@@ -58,7 +58,8 @@ class ParquetTable(ColumnsTable):
     def _list_width(self, column: str) -> int:
         with self._open() as file:
             for batch in file.iter_batches(1, columns=[column], use_threads=False):
-                return len(batch.column(0)[0])
+                if (first := batch.column(0)[0]).is_valid:
+                    return len(first)
         return 0
 
     @cached_property

@@ -8,8 +8,10 @@ and named in a warning and in the provenance under "left_out".
 from __future__ import annotations
 
 import logging
+import operator
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -84,7 +86,7 @@ def to_numpy(tensor: Any) -> tuple[np.ndarray, bool]:
     if isinstance(tensor, np.ndarray):
         return tensor, False
     torch = sys.modules["torch"]
-    tensor = tensor.detach().cpu()
+    tensor = tensor.detach().cpu().resolve_neg()
     is_bfloat16 = tensor.dtype == torch.bfloat16
     return (tensor.view(torch.uint16) if is_bfloat16 else tensor).numpy(), is_bfloat16
 
@@ -93,12 +95,25 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, np.ndarray) or type(value).__module__.partition(".")[0] == "torch"
 
 
+def _has_rows(store: Any, key: str, is_counted: Callable[[str], bool]) -> bool:
+    """Whether an attribute is a tensor with as many rows as `is_counted` wants. Of `face` and of names with "index" PyG counts the columns,
+    as of the `edge_label_index` that `RandomLinkSplit` gives."""
+    value = store[key]
+    if not _is_tensor(value) or not value.ndim:
+        return False
+    dim = store._parent().__cat_dim__(key, value, store)
+    return isinstance(dim, int) and dim % value.ndim == 0 and is_counted(key)
+
+
 def _array_table(tensors: dict[str, Any], name: str) -> ArrayTable:
     arrays, bfloat16 = {}, set()
     for key, tensor in tensors.items():
-        arrays[key], is_bfloat16 = to_numpy(tensor)
+        try:
+            arrays[key], is_bfloat16 = to_numpy(tensor)
+        except TypeError as error:  # of dtypes and layouts that NumPy lacks
+            raise _no_numbers(f"{name}.{key}", tensor.dtype if str(tensor.layout) == "torch.strided" else tensor.layout) from error
         if arrays[key].dtype.kind not in "biuf":
-            raise NotSupportedError(f"{name}.{key} holds {arrays[key].dtype}; fields are numbers. Remove it or convert it first")
+            raise _no_numbers(f"{name}.{key}", arrays[key].dtype)
         bfloat16 |= {key} if is_bfloat16 else set()
     lengths = {key: len(array) for key, array in arrays.items()}
     if len(set(lengths.values())) > 1:
@@ -106,9 +121,14 @@ def _array_table(tensors: dict[str, Any], name: str) -> ArrayTable:
     return ArrayTable(arrays, name, frozenset(bfloat16))
 
 
+def _no_numbers(name: str, kind: Any) -> NotSupportedError:
+    kind = str(kind).removeprefix("torch.")
+    return NotSupportedError(f"{name} holds {kind}; fields are numbers. Remove it or convert it first")
+
+
 def _nodes(store: Any, node_type: str, name: str) -> tuple[NodeTable, dict[str, Split], list[str]]:
     """Return (nodes with their fields, splits, names of attributes that are not per node). Nodes are counted as in PyG."""
-    num_nodes, has_edges = store.num_nodes, "edge_index" in store or "adj_t" in store
+    num_nodes, has_edges = _num_nodes(store, name), "edge_index" in store or "adj_t" in store
     tensors = {}
     sparse = []
     masks = {}
@@ -117,7 +137,7 @@ def _nodes(store: Any, node_type: str, name: str) -> tuple[NodeTable, dict[str, 
         part = key.removesuffix("_mask")
         if key in ("num_nodes", "edge_index", "adj_t") or (key in EDGE_FIELD_OF and has_edges):
             continue
-        if not (_is_tensor(value) and store.is_node_attr(key)):
+        if not _has_rows(store, key, store.is_node_attr):
             if key in ("x", "y") or part != key:
                 raise _no_rows_of_nodes(store, key, name)
             left_out.append(key)
@@ -125,13 +145,28 @@ def _nodes(store: Any, node_type: str, name: str) -> tuple[NodeTable, dict[str, 
             raise InputError(f"{name}.{ID}: a store has your own ids under that name; rename it, as by data.my_id = data.id; del data.id")
         elif part != key and part in PARTS:
             masks[part] = to_numpy(value)[0]
-        elif getattr(value, "is_sparse", False) or getattr(value, "is_sparse_csr", False):
-            sparse.append(_sparse_rows(key, value, name))
+        elif str(getattr(value, "layout", "")).startswith("torch.sparse"):
+            if value.ndim == 2 and not value.dense_dim():
+                sparse.append(_sparse_rows(key, value, name))
+            else:
+                tensors[key] = value.to_dense()
         else:
             tensors[key] = value
     parts: list[Table] = [*([_array_table(tensors, name)] if tensors else []), *sparse]
-    splits = mask_splits(masks, num_nodes, name) if masks else {}
+    splits = {} if num_nodes is None or not masks else mask_splits(masks, num_nodes, name)
     return NodeTable(node_type=node_type, num_nodes=num_nodes, table=join(parts, name)), splits, left_out
+
+
+def _num_nodes(store: Any, name: str) -> int | None:
+    """The number of nodes as PyG counts them, or None; `edge_index.max() + 1` is a tensor."""
+    given = store.num_nodes
+    try:
+        count = None if given is None else operator.index(given)
+    except TypeError:
+        count = -1
+    if count is not None and count < 0:
+        raise InputError(f"{name}.num_nodes is {given!r:.60}; expected a whole number, 0 or more")
+    return count
 
 
 def _no_rows_of_nodes(store: Any, key: str, name: str) -> InputError:
@@ -166,8 +201,9 @@ def _no_rows(value: Any, name: str, count: int | None, of: str) -> InputError:
 
 def _sparse_rows(key: str, value: Any, name: str) -> SparseRowsTable:
     num_rows, num_columns = value.shape
-    if value.is_sparse:
-        coo = value.coalesce()
+    value = value.float() if value.dtype == sys.modules["torch"].bfloat16 else value  # whose bits would be added up
+    if not value.is_sparse_csr:
+        coo = value.to_sparse_coo().coalesce()
         (rows, indices), values = to_numpy(coo.indices())[0], to_numpy(coo.values())[0]
         indptr = np.zeros(num_rows + 1, dtype=np.int64)
         np.cumsum(np.bincount(rows, minlength=num_rows), out=indptr[1:])
@@ -195,11 +231,11 @@ def _edges(store: Any, name: str) -> tuple[ArrayTable, list[str]]:
     given = {**dict.fromkeys(ends, "the ends of the edges"), **dict.fromkeys(fields, "the value of adj_t")}
     for key, value in store.items():
         is_of_edges = key in EDGE_FIELD_OF
-        if key in ("edge_index", "adj_t") or (not is_of_edges and _is_tensor(value) and store.is_node_attr(key)):
+        if key in ("edge_index", "adj_t") or (not is_of_edges and _has_rows(store, key, store.is_node_attr)):
             continue
         if is_of_edges and not (_is_tensor(value) and value.ndim and value.shape[0] == num_edges):
             raise _no_rows(value, f"{name}.{key}", num_edges, "edges")
-        if is_of_edges or (_is_tensor(value) and store.is_edge_attr(key)):
+        if is_of_edges or _has_rows(store, key, store.is_edge_attr):
             field = str(EDGE_FIELD_OF.get(key, key))
             if field in given:
                 raise InputError(f"{name}: {given[field]} and {key} would both be the field '{field}' of the edges: remove or rename one")

@@ -199,6 +199,11 @@ def open_tables(edges: Mapping[EdgeType, EdgeFiles], nodes: Mapping[NodeType, No
                 f"a matrix numbers the nodes of {node_type!r} by its rows and columns, and they have ids too: leave out the column of ids, "
                 f"by {argument('ids', 'number')}"
             )
+        if table is None and nodes[node_type].num_nodes is not None:
+            raise UsageError(
+                f"{argument('num_nodes', nodes[node_type].num_nodes)}: ids of {node_type!r} are mapped, and the nodes are those that edges "
+                "name: leave it out, or list all ids in a table of nodes"
+            )
         if table is not None and ID not in table.columns:
             raise UsageError(
                 f"{table.name} has fields of {node_type!r} and no column of ids, while the edges name nodes by ids that are mapped: which "
@@ -287,6 +292,7 @@ def _node_table(node_type: NodeType, files: NodeFiles, base: Path) -> NodeTable:
     if table is not None and LABELS in table.columns and table.columns[LABELS].dtype == object:
         table = WordLabels(table)
     num_nodes = files.num_nodes if files.num_nodes is not None or table is None else table.num_rows
+    num_nodes = None if num_nodes is None else int(num_nodes)  # NumPy's would be written as text
     if table is not None and None not in (num_nodes, table.num_rows) and num_nodes != table.num_rows:
         raise InputError(f"{table.name} has {table.num_rows} rows for {argument('num_nodes', num_nodes)}")
     return NodeTable(node_type=node_type, num_nodes=num_nodes, table=table)
@@ -401,12 +407,16 @@ def _split_files(splits: Mapping[str, str] | str | Path, base: Path) -> dict[str
         for part in splits:
             if part not in PARTS:
                 raise UsageError(f"{argument('splits')} has a part {part!r}; parts are {', '.join(PARTS)}")
-        return {part: expand(file, base)[0] for part, file in splits.items()}
-    found = {part_name(path.name.partition(".")[0]): path for path in expand(splits, base)}
-    found = {part: found[part] for part in PARTS if part in found}
-    if not found:
-        raise InputError(f"{base / splits}: no train.*, valid.* or test.* there")
-    return found
+        files = {part: expand(file, base) for part, file in splits.items()}
+    else:
+        every = expand(splits, base)
+        files = {part: [path for path in every if part_name(path.name.partition(".")[0]) == part] for part in PARTS}
+        if not any(files.values()):
+            raise InputError(f"{base / splits}: no train.*, valid.* or test.* there")
+    for part, paths in files.items():
+        if len(paths) > 1:
+            raise InputError(f"{paths[0]} and {paths[1]} would both be the {part} part of the split: write one file")
+    return {part: paths[0] for part, paths in files.items() if paths}
 
 
 def _read_mask(path: Path) -> np.ndarray | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
+import numpy as np
 import xxhash
 
 from penstock.errors import MAKE_AGAIN, CorruptStoreError, FormatVersionError, NotAStoreError
@@ -35,9 +36,13 @@ _MAX_BYTES = 1 << 62
 
 
 def seal(document: dict[str, Any]) -> bytes:
-    """Serialise."""
-    text = json.dumps(document, indent=1, ensure_ascii=True, default=str).removesuffix("\n}") + "," + _CHECKSUM_KEY
+    """Serialise; numbers of NumPy as numbers, and what else JSON lacks as text."""
+    text = json.dumps(document, indent=1, ensure_ascii=True, default=_plain).removesuffix("\n}") + "," + _CHECKSUM_KEY
     return (text + xxhash.xxh3_64_hexdigest(text.encode()) + _END).encode()
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else str(value)
 
 
 def unseal(raw: bytes, where: str, kind: str, version: int) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from penstock.plan import make_plan
 from penstock.records import NodeType
 from penstock.store import Progress, Quiet, Store
 from penstock.store.format import file_name
+from penstock.store.ids import INTEGER
 from penstock.store.progress import hearing, stage
 from penstock.store.results import result_file
 from penstock.store.whole_file import replacing
@@ -214,8 +215,15 @@ def _carried_over(
 def _rows_of(rows: torch.Tensor, before: Store, now: Any, node_type: NodeType, progress: Progress) -> torch.Tensor:
     """float32[num_nodes, width]: the rows that nodes of a type learnt, for those of another store, who are the same by their ids."""
     numbers = np.arange(now.num_nodes[node_type])
-    if before.has_original_ids(node_type):
-        numbers = before.find(now.original_ids(numbers, node_type), node_type)
+    there, here = (store.node_entry(node_type).ids for store in (before, now))  # without any, a node's number is its id
+    kinds = [INTEGER if ids is None else ids.kind for ids in (there, here)]
+    if kinds[0] != kinds[1]:
+        raise StateError(
+            f"nodes of '{node_type}' have learnt rows, which are found by ids: these are {kinds[0]} in {before.path}, and {kinds[1]} in "
+            f"{now.path}; ingest one of them with the ids of the other"
+        )
+    numbers = numbers if here is None else now.original_ids(numbers, node_type)
+    numbers = numbers if there is None else before.find(numbers, node_type)
     is_known = (numbers >= 0) & (numbers < len(rows))
     found = rows.mean(0).repeat(numbers.size, 1)
     found[torch.from_numpy(is_known)] = rows[torch.from_numpy(numbers[is_known])]

@@ -191,6 +191,20 @@ def test_damaged_compression(tmp_path):
         read_all(CsvTable(path, ENDS))
 
 
+def test_a_damaged_end_is_said_by_whoever_comes_to_it_first(tmp_path):
+    """The guess of the number of rows reads on where the first block of the table is fine."""
+    lines = "src,dst\n" + "".join(f"{i},{i * i}\n" for i in range(150_000))
+    path = write(tmp_path / "e.csv.gz", lines)
+    path.write_bytes(path.read_bytes()[:-50])
+    made = CsvTable(path, ENDS)
+    with pytest.raises(InputError, match=r"e.csv.gz: cannot be read \(Truncated"):
+        _ = made.expected_rows
+    path = tmp_path / "e.csv.bz2"
+    path.write_bytes(bz2.compress(b"src,dst\n0,1\n") + bz2.compress(b"") + bz2.compress(b"1,2\n"))  # at which Arrow gives up
+    with pytest.raises(InputError, match=r"e.csv.bz2: cannot be read \("):
+        read_all(CsvTable(path, ENDS))
+
+
 def test_a_line_longer_than_a_block(tmp_path, monkeypatch):
     monkeypatch.setattr(csv_table, "_BLOCK_BYTES", 100)
     text = "src,dst\nann,bob\n" + "b" * 500 + ",eve\n"

@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 from tests.tables import edges_of, read_all
 
+import penstock
 from penstock.errors import InputError, PenstockError, UsageError
 from penstock.kernels.build_csc import reference as build
 from penstock.records import CSC, NODE
@@ -100,6 +101,14 @@ def test_rmat_permuted_is_the_same_graph_under_other_ids():
 
 
 # Planted communities
+
+
+@pytest.mark.parametrize("kind", ["rmat", "zipf", "communities"])
+def test_numbers_of_numpy(tmp_path, kind):
+    options = {"num_nodes": 50, "num_edges": 99, "seed": 3, "feature_dim": 2}
+    plain = penstock.generate(kind, tmp_path / "plain", **options)
+    made = penstock.generate(kind, tmp_path / "numpy", **{name: np.int64(value) for name, value in options.items()})
+    assert made.digest == plain.digest
 
 
 def test_communities_are_there():

@@ -163,6 +163,15 @@ def test_stored_and_deflated_in_both_orders(tmp_path, save, order):
     check_table(source.edges[EDGE].table)
 
 
+@pytest.mark.parametrize("kind", ["float32", "int16", "bool"])
+def test_sparse_rows_that_name_a_column_twice(tmp_path, kind):
+    """Values at one place add up, as in SciPy and in torch."""
+    sparse = {"indptr": [0, 3, 3, 4], "indices": np.array([1, 0, 1, 0], np.uint64), "data": np.array([5, 1, 7, 2]).astype(kind)}
+    path = small(tmp_path, x=None, x_shape=np.array([3, 2]), **{f"x_{name}": np.asarray(values) for name, values in sparse.items()})
+    x = read_all(open_source(path).nodes[NODE].table)["x"]
+    np.testing.assert_array_equal(x, np.array([[1, 12], [0, 0], [2, 0]]).astype(kind), strict=True)
+
+
 def test_fields_of_a_small_archive(tmp_path):
     source = open_source(str(small(tmp_path, node_time=np.arange(3))))
     assert source.nodes[NODE].table.columns["x"].dtype == np.float16

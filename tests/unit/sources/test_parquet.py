@@ -124,11 +124,13 @@ def test_row_groups_do_not_show(tmp_path, row_group_size):
         ({"x": [[1, 2], [3], [4, 5]]}, "row 1: list 'x' has 1 entries, the first row has 2"),
         ({"x": [[1, 2], [3, None], [4, 5]]}, "row 1: list 'x' has an empty entry"),
         ({"x": [[1, 2], None, [4, 5]]}, "row 1: column 'x' is empty"),
+        ({"x": [None, [1, 2], [4, 5]]}, "row 0: column 'x' is empty"),
+        ({"y": pa.array([None, 2**63 + 1, 1], pa.uint64())}, "row 1: column 'y' holds 9223372036854775809, which 'y' cannot hold"),
         ({"x": [{"a": 1}] * 3}, "holds struct"),
     ],
 )
 def test_bad_values(tmp_path, columns, message):
-    more = [Request(name="x", columns="x")] if "x" in columns else []
+    more = [Request(name=name, columns=name) for name in ("x", "y") if name in columns]
     with pytest.raises(InputError, match=message) as caught:
         read_all(table(tmp_path, columns, *more), 2)
     assert "\n" not in str(caught.value)

@@ -66,6 +66,12 @@ def test_several_splits_in_masks():
     assert {name: parts["train"].tolist() for name, parts in splits.items()} == {"0": [0, 3], "1": [1, 3]}
 
 
+def test_a_view_of_negated_numbers():
+    part = torch.tensor([[1 + 2j], [3 - 4j]]).conj().imag  # torch negates them when they are read
+    data = Data(x=part, edge_index=torch.tensor([[0], [1]]))
+    np.testing.assert_array_equal(read_all(open_source(data).nodes[NODE].table)["x"], [[-2], [4]])
+
+
 def test_bfloat16_is_said_to_be():
     data = Data(x=torch.tensor([[1.0, -2.5], [0.0, 3.0]]).bfloat16(), edge_index=torch.tensor([[0], [1]]))
     table = open_source(data).nodes[NODE].table
@@ -74,12 +80,21 @@ def test_bfloat16_is_said_to_be():
     np.testing.assert_array_equal(bits.view(np.float32), [[1.0, -2.5], [0.0, 3.0]])
 
 
-@pytest.mark.parametrize("layout", ["coo", "csr"])
-def test_sparse_features(layout):
+SPARSE = {
+    "coo": {"layout": torch.sparse_coo},
+    "csr": {"layout": torch.sparse_csr},
+    "csc": {"layout": torch.sparse_csc},
+    "bsr": {"layout": torch.sparse_bsr, "blocksize": (2, 3)},
+    "hybrid": {"sparse_dim": 1},
+}
+
+
+@pytest.mark.parametrize(("layout", "dtype"), [*((name, "float32") for name in SPARSE), ("coo", "bfloat16"), ("csr", "bfloat16")])
+def test_sparse_features(layout, dtype):
     dense = torch.tensor([[0.0, 1, 0], [0, 0, 0], [2, 0, 3], [0, 4, 0]])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        x = dense.to_sparse() if layout == "coo" else dense.to_sparse_csr()
+        x = dense.to(getattr(torch, dtype)).to_sparse(**SPARSE[layout])
         source = open_source(Data(x=x, y=torch.arange(4), edge_index=EDGE_INDEX))
     columns = check_table(source.nodes[NODE].table)
     np.testing.assert_array_equal(columns["x"], dense.numpy())
@@ -110,6 +125,15 @@ def hetero():
     return data
 
 
+@pytest.mark.parametrize("count", [torch.tensor(6), np.int64(6)], ids=type)
+def test_a_number_of_nodes_that_is_no_int(tmp_path, count):
+    data = HeteroData()
+    data["a"].num_nodes = count
+    data["a", "to", "a"].edge_index = EDGE_INDEX
+    assert ingest(data, tmp_path / "typed").num_nodes == {"a": 6}
+    assert ingest(Data(edge_index=EDGE_INDEX, num_nodes=count), tmp_path / "plain").num_nodes == {NODE: 6}
+
+
 def test_typed():
     source = open_source(hetero())
     assert not source.is_homogeneous
@@ -128,6 +152,22 @@ def test_what_is_left_out_of_a_typed_graph(caplog):
     source = open_source(data)
     assert source.provenance["left_out"] == ["license", "paper.titles", "author.age", "author__writes__paper.order"]
     assert "HeteroData: left out, for these are no tensors with a row for each node or edge: license, paper.titles, " in caplog.text
+
+
+def test_columns_are_no_rows():
+    """Of names with "index" PyG counts columns, and here there may be as many rows too: of nodes, of edges, and of links of a split."""
+    data = Data(
+        edge_index=EDGE_INDEX[:, :2], x=torch.zeros(3, 1), edge_label=torch.ones(2), edge_label_index=torch.tensor([[1, 2], [0, 1]])
+    )
+    data.face, data.part_index = torch.arange(9).view(3, 3), torch.arange(3)
+    source = open_source(data)
+    assert source.provenance["left_out"] == ["edge_label_index", "face"]
+    assert set(source.nodes[NODE].table.columns) == {"x", "part_index"}
+    assert set(source.edges[EDGE].table.columns) == {"src", "dst", "edge_label"}
+    data = HeteroData()
+    data["a"].num_nodes = 4
+    data["a", "to", "a"].edge_index = data["a", "to", "a"].edge_label_index = EDGE_INDEX
+    assert open_source(data).provenance["left_out"] == ["a__to__a.edge_label_index"]
 
 
 def test_nothing_is_left_out(caplog):
@@ -162,6 +202,8 @@ def test_nothing_is_left_out(caplog):
         (Data(edge_index=EDGE_INDEX, x=[[1.0]] * 4), "Data.x is of type list; expected a tensor, one row for each of the nodes"),
         (Data(edge_index=EDGE_INDEX, train_mask=torch.zeros(4), num_nodes=4), "dtype float32; expected bool"),
         (Data(edge_index=EDGE_INDEX, x=torch.zeros(4, 2, dtype=torch.complex64)), "holds complex64; fields are numbers"),
+        (Data(edge_index=EDGE_INDEX, x=torch.zeros(4, 2).to(torch.float8_e5m2)), "Data.x holds float8_e5m2; fields are numbers"),
+        (Data(edge_index=EDGE_INDEX, num_nodes=4, kind=torch.eye(5).to_sparse()), "Data.kind holds sparse_coo; fields are numbers"),
     ],
 )
 def test_bad_objects(data, message):

@@ -172,6 +172,12 @@ def test_parts_of_a_split_without_rows(folder):
     assert split_of(source) == {"train": [0, 2], "val": [], "test": []}
 
 
+def test_a_number_of_nodes_of_numpy(folder):
+    """It is written as a number, so that the store can be opened."""
+    (folder / "two.csv").write_text("src,dst\n0,1\n")
+    assert ingest("two.csv", folder / "store", num_nodes=np.int64(7)).num_nodes == {NODE: 7}
+
+
 def test_part_files(folder):
     (folder / "parts").mkdir()
     for i in range(3):
@@ -186,6 +192,17 @@ def test_part_files(folder):
     table = open_source("e-?.csv").edges[EDGE].table
     assert table.num_rows is None
     assert table.where(1).endswith("e-1.csv, line 3")
+
+
+@pytest.mark.parametrize("options", [{}, {"src": "src", "dst": "dst", "edge_fields": {"weight": "w"}}])
+def test_a_file_that_was_cut_by_lines(folder, options):
+    """Only one part has the header, which is that of all."""
+    for i, lines in enumerate(["5.0,8,7", "w,dst,src\n0.5,1,0", "1.5,3,2"]):
+        (folder / f"e-{i}.csv").write_text(f"{lines}\n")
+    columns = read_all(open_source("e-?.csv", **options).edges[EDGE].table)
+    assert [columns[end].tolist() for end in ("src", "dst")] == [[7, 0, 2], [8, 1, 3]]
+    if options:
+        assert columns["weight"].tolist() == [5.0, 0.5, 1.5]
 
 
 DESCRIPTION = {

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from penstock.errors import UsageError
 from penstock.sources.generate.communities import Communities
 from penstock.sources.generate.kronecker import Kronecker
@@ -37,4 +39,5 @@ def generate(kind: str, **options: Any) -> Source:
     for name in options:
         if name not in known:
             raise UsageError(f"generator {kind!r} has no option {name!r}; its options are {', '.join(known)}")
+    options = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
     return KINDS[kind](**options).source()

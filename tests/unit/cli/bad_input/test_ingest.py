@@ -68,6 +68,20 @@ def test_a_column_of_lists_beside_others(tmp_path, capfd):
     assert "column 'emb', wanted for 'x'" in said(capfd, "ingest", "edges.parquet", "store", "--edge-field", "x=price,emb")
 
 
+def test_part_files_that_disagree(tmp_path, capfd):
+    for i, lines in enumerate(["src,dst,w\n0,1,2\n", "1,2\n"]):
+        (tmp_path / f"e-{i}.csv").write_text(lines)
+    assert "has no header, and 2 columns" in said(capfd, "ingest", "e-*.csv", "store")
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    for i, names in enumerate([["f0", "f1", "f2"], ["f0", "f2", "f1"], ["f0", "f1", "f3"]]):
+        pq.write_table(pa.table({name: [float(place)] for place, name in enumerate(names)}), tmp_path / f"n-{i}.parquet")
+    ingestion = "ingest", "edges.csv", "store", "--overwrite", "--nodes"
+    for nodes, columns in (("n-[01].parquet", "f*"), ("n-[02].parquet", "f*"), ("n-[01].parquet", "f0:"), ("n-[01].parquet", "f[12]")):
+        assert "'x' has column 'f" in said(capfd, *ingestion, nodes, "--node-field", f"x={columns}")
+    for nodes, columns in (("n-[01].parquet", "f2,f1"), ("n-[02].parquet", "0:"), ("n-[02].parquet", "f[01]")):
+        assert call(capfd, *ingestion, nodes, "--node-field", f"x={columns}")[0] == 0
+
+
 @pytest.mark.parametrize("option", ["--edge-field", "--node-field"])
 def test_a_field_given_twice(option, tmp_path, capfd):
     (tmp_path / "edges.csv").write_text("src,dst,a,b\n0,1,2,3\n")
@@ -118,6 +132,8 @@ def test_ids_far_apart(tmp_path, capfd):
     assert Store.open(tmp_path / "store").num_nodes["node"] == 4
     (tmp_path / "e.csv").write_text("src,dst\n0,30000000\n")
     assert call(capfd, "ingest", tmp_path / "e.csv", tmp_path / "other", "--num-nodes", 30_000_001)[0] == 0
+    line = said(capfd, "ingest", tmp_path / "e.csv", tmp_path / "third", "--ids", "int", "--num-nodes", 5)
+    assert "--num-nodes 5: ids of 'node' are mapped" in line
 
 
 def test_dangling_edges(tmp_path, capfd):
@@ -215,6 +231,11 @@ def test_splits_of_something_else(tmp_path, capfd):
     ):
         np.save(tmp_path / "split" / "train.npy", array)
         assert fault in said(capfd, "ingest", "e.csv", "store", "--num-nodes", 2, "--splits", "split")
+    np.save(tmp_path / "split" / "train.npy", np.zeros(1, int))
+    for name in ("val", "valid"):
+        np.save(tmp_path / "split" / f"{name}.npy", np.ones(1, int))
+    assert "would both be the val part" in said(capfd, "ingest", "e.csv", "store", "--num-nodes", 2, "--splits", "split")
+    assert "would both be the train part" in refused(InputError, ingest, "e.csv", "store", splits={"train": "split/*.npy"})
 
 
 def test_arrays_in_place_of_tables(tmp_path, capfd):
@@ -387,8 +408,11 @@ def test_features_of_another_length(tmp_path):
     assert "Data.y has shape [399] for 400 nodes; expected [400]" in refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
     del data.x
     assert "for 400 nodes; set num_nodes" in refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
-    other = Data(num_nodes=5, edge_index=torch.tensor([[0], [1]]), x=torch.zeros(4, 2))
-    refused(penstock.errors.InputError, NeighborLoader, other, [1])
+    for count in (5.0, -5):
+        data = Data(num_nodes=count, edge_index=torch.tensor([[0], [1]]))
+        assert f"num_nodes is {count}" in refused(penstock.errors.InputError, ingest, data, tmp_path / "store")
+    for x in (torch.zeros(4, 2), torch.tensor(1.0)):
+        refused(penstock.errors.InputError, NeighborLoader, Data(num_nodes=5, edge_index=torch.tensor([[0], [1]]), x=x), [1])
 
 
 def test_attributes_that_are_left_out(tmp_path, capfd, caplog):
