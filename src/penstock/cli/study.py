@@ -87,6 +87,9 @@ def write(result: dict[str, Any], folder: Path) -> list[Path]:
 
 def make_folder(folder: Path) -> None:
     """Make the folder of the results. Called before the work, so that errors come early."""
+    from penstock.store.results import refuse_in_store
+
+    refuse_in_store(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

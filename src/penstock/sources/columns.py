@@ -254,10 +254,14 @@ def convert(field: Field, batch: pa.RecordBatch, where: Callable[[int], str]) ->
         array[num_rows, *row_shape], or a pyarrow string array for text.
     """
     columns = [batch.column(column) for column in field.columns]
-    if field.name == LABELS and len(columns) == 1 and columns[0].null_count and _is_class(columns[0].type, field):
-        if pa.types.is_uint64(columns[0].type):
-            _numbers(pc.fill_null(columns[0], 0), field, 0, where)  # refuses what the cast cannot hold
-        columns = [pc.fill_null(columns[0].cast(pa.int64()), -1)]  # no label
+    if field.name == LABELS and len(columns) == 1 and columns[0].null_count:
+        (column,) = columns
+        if _is_class(column.type, field):
+            if pa.types.is_uint64(column.type):
+                _numbers(pc.fill_null(column, 0), field, 0, where)  # refuses what the cast cannot hold
+            columns = [pc.fill_null(column.cast(pa.int64()), -1)]  # no label
+        elif field.dtype.kind == "i" and pa.types.is_floating(column.type):  # classes, as pandas writes them where some are missing
+            columns = [pc.fill_null(column, pa.scalar(-1.0, column.type))]
     for name, column in zip(field.columns, columns, strict=True):
         if column.null_count and not (field.is_text and field.name != "id") and not _becomes_nan(field, column.type):
             row = int(np.flatnonzero(pc.is_null(column).to_numpy(zero_copy_only=False))[0])

@@ -16,7 +16,6 @@ import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,6 @@ from penstock.store.format import ENDS, HELD_OUT
 from penstock.store.given_links import GivenLinks, given_links
 from penstock.store.opened import Store
 from penstock.store.progress import Progress, Quiet, stage
-from penstock.store.results import refuse_in_store
 from penstock.store.sifting import PARTS, ByChance, Chooser, Without, by_value, distinct_pairs, find_firsts, sift, write_links
 from penstock.store.watch import check_bytes
 from penstock.store.writer import StoreWriter
@@ -91,7 +89,6 @@ def hold_out(
     _check_store(store, types, by)
     if os.path.realpath(dest) == os.path.realpath(store.path):
         raise UsageError(f"{dest} is the store itself, which stays as it is: choose another path")
-    refuse_in_store(Path(dest).parent, "dest")
     with StoreWriter(dest, overwrite=overwrite) as writer:
         changed = {spec.file for e in types for spec in store.manifest.edges[e].arrays()}
         for spec in store.manifest.arrays():

@@ -51,13 +51,14 @@ def begins_as_npy(path: Path) -> bool:
         return file.read(6) in (b"\x93NUMPY", b"")
 
 
-def refuse_in_store(folder: Path, name: str = "out") -> None:
-    """Raise UsageError if a folder to write to, given as argument `name`, is a store or within one: with foreign files in it, the store
-    could no longer be overwritten, and its own files might be damaged."""
+def refuse_in_store(folder: Path, name: str | None = "out") -> None:
+    """Raise UsageError if a folder to write to, given as argument `name` or by its place, is a store or within one: with foreign files in
+    it, the store could no longer be overwritten, and its own files might be damaged."""
     inner = folder.resolve()
     for place in (inner, *inner.parents):
         if os.path.isfile(place / MANIFEST) and _is_store(place):
-            raise UsageError(f"{folder} is {'a store' if place == inner else f'in the store {place}'}: choose another {argument(name)}")
+            where = "a store" if place == inner else f"in the store {place}"
+            raise UsageError(f"{folder} is {where}: choose another {'path' if name is None else argument(name)}")
 
 
 def _is_store(path: Path) -> bool:

@@ -33,6 +33,7 @@ from penstock.store.arrays import ArrayWriter
 from penstock.store.files import Scratch, exchange, explained, lock_file, sync_folder
 from penstock.store.format import BLOCK_BYTES, MANIFEST, ArraySpec
 from penstock.store.opened import Store
+from penstock.store.results import refuse_in_store
 
 PARTIAL = f".{MANIFEST}.partial"
 OF_CHANGES = re.compile(r"(.+\.packed|packed_rows)(-\d+)?\.npy")
@@ -128,6 +129,7 @@ class StoreWriter:
                 if not self._parent.is_dir():
                     refuse_unseen(self._parent)
                     raise UsageError(f"cannot write {self.destination}: the folder {self._parent} does not exist")
+                refuse_in_store(self._parent, None)
                 self._check_destination()
                 self._lock.acquire()
                 self._check_destination()

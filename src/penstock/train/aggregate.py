@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,6 @@ from penstock.records import NODE
 from penstock.store import ArraySpec, Progress, Quiet, Store, format_bytes
 from penstock.store.format import DTYPES, folder_of_nodes
 from penstock.store.progress import hearing, stage
-from penstock.store.results import refuse_in_store
 from penstock.store.watch import check_bytes
 from penstock.store.writer import StoreWriter
 from penstock.train.convs import Gcn, gcn_matrix
@@ -88,7 +86,6 @@ def aggregate(
 
     if os.path.realpath(dest) == os.path.realpath(store.path):
         raise UsageError(f"{dest} is the store itself, which stays as it is: choose another path")
-    refuse_in_store(Path(dest).parent, "dest")
     with StoreWriter(dest, overwrite=overwrite) as writer, hearing(progress.note):
         for other in store.manifest.arrays():
             if other is not spec:

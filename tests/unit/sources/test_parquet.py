@@ -88,6 +88,14 @@ def test_decimals_are_floats(tmp_path, kind):
     np.testing.assert_array_equal(made["v"], np.array([[0.1], [2.25], [np.nan]]))
 
 
+def test_classes_that_are_floats_as_some_are_missing(tmp_path):
+    """So pandas writes them."""
+    made = read_all(table(tmp_path, {"y": pa.array([2.0, None, 0.0])}, Request(name="y", columns="y", dtype=np.dtype("int64"))))
+    np.testing.assert_array_equal(made["y"], np.array([2, -1, 0]))
+    with pytest.raises(InputError, match="holds 0.5"):
+        read_all(table(tmp_path, {"y": pa.array([2.0, None, 0.5])}, Request(name="y", columns="y", dtype=np.dtype("int64"))))
+
+
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string()), pa.string_view()])
 def test_strings(tmp_path, kind):
     words = ["b", "a", "b"]

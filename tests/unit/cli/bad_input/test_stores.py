@@ -186,6 +186,16 @@ def test_a_destination_that_holds_something_else(tmp_path, capfd):
     assert (tmp_path / "store" / "notes.txt").read_text() == "precious"
 
 
+def test_a_destination_within_a_store(tmp_path, capfd):
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n1,0\n")
+    assert call(capfd, "ingest", "edges.csv", "store")[0] == 0
+    for command in (("ingest", "edges.csv"), ("generate", "rmat", "--scale", "4"), ("partition", "store", "--num-parts", "2")):
+        line = said(capfd, command[0], *command[1:2], "store/inner", *command[2:])
+        assert line.endswith("store is a store: choose another path"), line
+    assert "is in the store" in said(capfd, "ingest", "edges.csv", "store/edges/inner")
+    assert call(capfd, "ingest", "edges.csv", "store", "--overwrite")[0] == 0
+
+
 def test_two_ingestions_at_one_place(tmp_path, capfd):
     from penstock.store.writer import StoreWriter
 

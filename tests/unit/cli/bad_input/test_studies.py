@@ -78,3 +78,4 @@ def test_studies(tmp_path, capfd):
     assert "got 1.5" in said(capfd, *bare[:4], "1.5")
     (tmp_path / "file").touch()
     assert "choose another --out" in said(capfd, *bare, "--out", tmp_path / "file" / "out")
+    assert "is a store: choose another --out" in said(capfd, *bare, "--out", tmp_path / "bare")
