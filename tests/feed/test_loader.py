@@ -382,6 +382,17 @@ def test_rows_gathered_together_equal_the_array(monkeypatch, row_bytes, num_thre
         assert np.array_equal(RowTable(array, "x").gather(ids, np.empty, num_threads), array[ids])
 
 
+@pytest.mark.parametrize(("num_threads", "is_shared"), [(1, False), (3, True)])
+def test_without_workers_as_many_threads_copy_as_torch_has(monkeypatch, num_threads, is_shared):
+    monkeypatch.setattr("penstock.gather.rows.LEAST_BYTES", 64)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
+    asked, data = [], homogeneous_data()
+    monkeypatch.setattr("penstock.gather.rows._threads", lambda count: asked.append(count) or Threads(count, "copying"))
+    for batch in NeighborLoader(data, [5, 5], batch_size=100, seed=0):
+        check_homogeneous(batch, data)
+    assert (set(asked) == {num_threads - 1}) == is_shared
+
+
 def test_the_first_batch_is_made_alone():
     begun, may_end = [], threading.Event()
 

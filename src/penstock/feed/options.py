@@ -32,7 +32,7 @@ class LoaderOptions:
     Attributes:
         batch_size, shuffle, drop_last: as in torch.
         batches_per_epoch: of each rank, at most; None: as many as there are.
-        num_workers: sampling threads; 0 makes batches in the caller's thread.
+        num_workers: sampling threads; 0 makes batches in the caller's thread, where torch's number of threads share the copying.
         max_in_flight: batches in the making or waiting, at most.
         max_read_ahead: the same where samples are drawn ahead of rows from a disk: two readers keep a disk busy, and the memory of further
             batches is better used for kept rows.

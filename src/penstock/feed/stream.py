@@ -95,7 +95,8 @@ class BatchStream:
                             sampled, held = maker.release(held), None
                         assert sampled is not None
                         under_way = maker.submit(assembler, sampled)
-                    num_threads = num_workers if is_first_alone and place.number == 0 else 1
+                    is_alone = num_workers == 0 or (is_first_alone and place.number == 0)
+                    num_threads = (num_workers or torch.get_num_threads()) if is_alone else 1
                     return maker.finish(assembler, sampled, under_way, num_threads)
             finally:
                 turns.skip(place.number)

@@ -5,8 +5,7 @@ In: ids. Out: their rows, in memory from the caller's allocator. Invariant: the 
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +15,7 @@ from penstock.gather.hops import clear_between, runs_of, size_of
 from penstock.kernels.gather_rows import cpu
 from penstock.records import Allocator
 from penstock.store.format import row_bytes
+from penstock.threads import Threads
 
 LEAST_BYTES = 1 << 22
 """Fewest bytes that are worth another thread."""
@@ -44,7 +44,7 @@ class RowTable:
         Args:
             ids: int64[n], in [0, num_rows); not checked.
             allocate: makes the result.
-            num_threads: threads that share the work if it is large; all except the caller's are started for this call.
+            num_threads: threads that share the work if it is large, the caller's among them.
             hops: see `penstock.gather.hops`; the result then has a row per place.
         """
         num_rows, width = size_of(hops, ids.size), self.row_bytes
@@ -68,8 +68,13 @@ class RowTable:
         ends = [ids.size * i // num_threads for i in range(num_threads + 1)]
         pieces = [(ids[a:b], out[a * self.row_bytes : b * self.row_bytes]) for a, b in pairwise(ends)]
         gather = partial(cpu.gather_rows, self._bytes, self.row_bytes)
-        with ThreadPoolExecutor(num_threads - 1, thread_name_prefix="penstock-gather") as others:
-            done = [others.submit(gather, *piece) for piece in pieces[1:]]
-            gather(*pieces[0])
-            for future in done:
-                future.result()
+        others = _threads(num_threads - 1)
+        under_way = [others.submit(partial(gather, *piece)) for piece in pieces[1:]]  # whatever comes, they keep the memory that they fill
+        gather(*pieces[0])
+        for piece in under_way:
+            piece.result()
+
+
+@cache
+def _threads(count: int) -> Threads:
+    return Threads(count, "penstock-gather")
