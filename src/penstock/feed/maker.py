@@ -251,6 +251,12 @@ class BatchMaker:
         return batch, stats
 
     @property
+    def may_wait(self) -> bool:
+        """Whether making a batch may be anything but work for a processor: reads of mapped files, a device, functions of the user's."""
+        is_own = self.source.is_whole and self.transform is None and self.transform_output is None
+        return self.source.is_mapped or self.delivery.device is not None or not is_own
+
+    @property
     def batches(self) -> SampledBatches:
         """The batches as far as sampling goes."""
         return SampledBatches(self.sampler, self.seeds, self.order, self.batch_size)

@@ -23,6 +23,7 @@ import torch
 
 from penstock.feed.assemble import Assembler
 from penstock.feed.buffers import Loan
+from penstock.feed.crowd import Crowd
 from penstock.feed.drawn_ahead import DrawnAhead
 from penstock.feed.engine import Engine
 from penstock.feed.fields import refuse_learned, states_of
@@ -81,10 +82,15 @@ class BatchStream:
         ahead = _look_ahead(engine, maker, order, places(), number, assembler) if caches.window else None
         drawn = DrawnAhead(maker, places(), order) if maker.device_sampler is not None and ahead is None else None
         turns = Turns()
+        is_in_memory = not caches.tables and caches.graph is None and not maker.may_wait
+        crowd = Crowd(num_workers, len(maker.sampler.graph.adjacency)) if num_workers and is_in_memory else None
 
         def make(place: Place) -> tuple[Any, BatchStats]:
             try:
-                with ordinary(is_learning):  # without workers this is the user's thread
+                with (
+                    ordinary(is_learning),
+                    nullcontext() if crowd is None else crowd.of(place.number),
+                ):  # in the user's thread without workers
                     sampled = None
                     if drawn is None and (ahead is None or caches.hold == "ids"):
                         sampled = maker.sample(place.epoch, place.index, order)
@@ -103,7 +109,13 @@ class BatchStream:
 
         self.last = last = deque[Loan](maxlen=1)
         more = (lambda: bool(last) and last[0].is_back) if caches.window else None
-        how = {"is_first_alone": is_first_alone, "is_given_up": more, "skipped": lambda place: turns.skip(place.number)}
+
+        def skip(place: Place) -> None:
+            turns.skip(place.number)
+            if crowd is not None:
+                crowd.skip(place.number)
+
+        how = {"is_first_alone": is_first_alone, "is_given_up": more, "skipped": skip}
         self._results = _run(make, places(), engine.workers, engine.options, **how)
 
     def __next__(self) -> tuple[Any, BatchStats]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 logger = logging.getLogger("penstock")
@@ -37,6 +37,12 @@ class Turns:
             yield
         finally:
             self.skip(number)
+
+    def near(self, number: int, most: Callable[[], int]) -> None:
+        """Wait until `number` is one of the first `most()` that are not over. It may change at each end of a turn."""
+        with self._changed:
+            while number >= self._next + most():
+                self._changed.wait()
 
     def skip(self, number: int) -> None:
         """End the turn of `number`, whether it has had it or not. May be called again."""
