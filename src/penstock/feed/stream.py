@@ -84,17 +84,15 @@ class BatchStream:
         turns = Turns()
         is_in_memory = not caches.tables and caches.graph is None and not maker.may_wait
         crowd = Crowd(num_workers, len(maker.sampler.graph.adjacency)) if num_workers and is_in_memory else None
+        enter, in_turn = nullcontext if crowd is None else crowd.of, turns.of if num_workers else nullcontext
 
         def make(place: Place) -> tuple[Any, BatchStats]:
             try:
-                with (
-                    ordinary(is_learning),
-                    nullcontext() if crowd is None else crowd.of(place.number),
-                ):  # in the user's thread without workers
+                with ordinary(is_learning), enter(place.number):  # without workers this is the user's thread
                     sampled = None
                     if drawn is None and (ahead is None or caches.hold == "ids"):
                         sampled = maker.sample(place.epoch, place.index, order)
-                    with turns.of(place.number) if num_workers else nullcontext():
+                    with in_turn(place.number):
                         if drawn is not None:
                             sampled = drawn.take()
                         if ahead is not None and (held := ahead.take()) is not None:
