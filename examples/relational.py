@@ -22,7 +22,7 @@ LAST_DAY, AHEAD = 360, 30
 def make_tables() -> tuple[torch.Tensor, torch.Tensor]:
     """The category of each product, and [customer, product, day] of each purchase. Customers buy more or less often, until they leave."""
     rate, leaves = 0.1 * torch.rand(NUM_CUSTOMERS), torch.randint(LAST_DAY // 4, 2 * LAST_DAY, (NUM_CUSTOMERS,))
-    bought = (torch.rand(NUM_CUSTOMERS, LAST_DAY) < rate[:, None]) & (torch.arange(LAST_DAY) < leaves[:, None])
+    bought = (torch.rand(NUM_CUSTOMERS, LAST_DAY + 1) < rate[:, None]) & (torch.arange(LAST_DAY + 1) < leaves[:, None])
     customer, day = bought.nonzero().T
     return torch.arange(NUM_PRODUCTS) % NUM_CATEGORIES, torch.stack([customer, torch.randint(NUM_PRODUCTS, day.shape), day])
 
@@ -71,7 +71,7 @@ def main() -> None:
     def load(days: torch.Tensor, **how: bool) -> penstock.NeighborLoader:
         """Batches of all customers at each of these days, with what they did next as `y`."""
         customers, times = torch.arange(NUM_CUSTOMERS).repeat(days.numel()), days.repeat_interleave(NUM_CUSTOMERS)
-        counts = torch.zeros(NUM_CUSTOMERS, LAST_DAY + AHEAD).index_put_((purchases[0], purchases[2]), torch.ones(())).cumsum(1)
+        counts = torch.zeros(NUM_CUSTOMERS, LAST_DAY + 1).index_put_((purchases[0], purchases[2]), torch.ones(())).cumsum(1)
         y = (counts[customers, times + AHEAD] > counts[customers, times]).float()
 
         def attach(batch: HeteroData) -> HeteroData:

@@ -258,7 +258,7 @@ def convert(field: Field, batch: pa.RecordBatch, where: Callable[[int], str]) ->
         (column,) = columns
         if _is_class(column.type, field):
             if pa.types.is_uint64(column.type):
-                _numbers(pc.fill_null(column, 0), field, 0, where)  # refuses what the cast cannot hold
+                _numbers(pc.fill_null(column, 0), replace(field, dtype=np.dtype(np.int64)), 0, where)  # refuses what the cast cannot hold
             columns = [pc.fill_null(column.cast(pa.int64()), -1)]  # no label
         elif field.dtype.kind == "i" and pa.types.is_floating(column.type):  # classes, as pandas writes them where some are missing
             columns = [pc.fill_null(column, pa.scalar(-1.0, column.type))]

@@ -21,6 +21,7 @@ from penstock.records import EdgeType
 FORMAT = "penstock-store"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
+FOLDERS = ("nodes", "edges")
 DATA_OFFSET = 4096
 BLOCK_BYTES = 1 << 26
 """Each 64 MiB of an array's data have their own checksum (XXH3-64), so that damage can be located."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from penstock.errors import NotAStoreError, StoreError, UsageError, argument, refuse_unseen
 from penstock.store.files import explained
-from penstock.store.format import MANIFEST
+from penstock.store.format import FOLDERS, MANIFEST
 from penstock.store.opened import Store
 
 
@@ -66,6 +66,6 @@ def _is_store(path: Path) -> bool:
         Store(path, check_arrays=False)
     except NotAStoreError:
         return False
-    except StoreError:  # damaged, or of a newer version
-        return True
+    except StoreError:  # damaged, or of a newer version; other programs have files of that name too
+        return any(os.path.isdir(path / folder) for folder in FOLDERS)
     return True

@@ -31,14 +31,13 @@ from penstock.errors import (
 )
 from penstock.store.arrays import ArrayWriter
 from penstock.store.files import Scratch, exchange, explained, lock_file, sync_folder
-from penstock.store.format import BLOCK_BYTES, MANIFEST, ArraySpec
+from penstock.store.format import BLOCK_BYTES, FOLDERS, MANIFEST, ArraySpec
 from penstock.store.opened import Store
 from penstock.store.results import refuse_in_store
 
 PARTIAL = f".{MANIFEST}.partial"
 OF_CHANGES = re.compile(r"(.+\.packed|packed_rows)(-\d+)?\.npy")
 """Files that a change of a store makes (`store/change.py`). Fields may have such names too, but those are in the manifest."""
-FOLDERS = ("nodes", "edges")
 
 
 class Serialised(Protocol):

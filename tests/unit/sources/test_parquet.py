@@ -96,6 +96,13 @@ def test_classes_that_are_floats_as_some_are_missing(tmp_path):
         read_all(table(tmp_path, {"y": pa.array([2.0, None, 0.5])}, Request(name="y", columns="y", dtype=np.dtype("int64"))))
 
 
+@pytest.mark.parametrize("dtype", ["int32", "uint64", "float32"])
+def test_a_label_beyond_int64_beside_an_empty_one(tmp_path, dtype):
+    request = Request(name="y", columns="y", dtype=np.dtype(dtype))
+    with pytest.raises(InputError, match="row 1: column 'y' holds 9223372036854775809, which 'y' cannot hold"):
+        read_all(table(tmp_path, {"y": pa.array([None, 2**63 + 1, 1], pa.uint64())}, request))
+
+
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string()), pa.string_view()])
 def test_strings(tmp_path, kind):
     words = ["b", "a", "b"]

@@ -196,6 +196,14 @@ def test_a_destination_within_a_store(tmp_path, capfd):
     assert call(capfd, "ingest", "edges.csv", "store", "--overwrite")[0] == 0
 
 
+def test_a_destination_beside_a_manifest_of_another_program(tmp_path, capfd):
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n1,0\n")
+    (tmp_path / "manifest.json").write_text('// of an extension\n{"name": "x"}')
+    assert call(capfd, "ingest", "edges.csv", "store")[0] == 0
+    (tmp_path / "store" / "manifest.json").write_text("damaged")
+    assert "store is a store" in said(capfd, "ingest", "edges.csv", "store/inner")
+
+
 def test_two_ingestions_at_one_place(tmp_path, capfd):
     from penstock.store.writer import StoreWriter
 
