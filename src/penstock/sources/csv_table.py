@@ -106,7 +106,7 @@ class CsvTable(ColumnsTable):
 
     def _blocks(self) -> Iterator[bytes]:
         """Yield blocks of whole lines, without comments, header and blocks of blank lines."""
-        rest, to_skip, is_start = b"", self._layout.skipped_lines, True
+        rest, to_skip, is_start, is_after_blank = b"", self._layout.skipped_lines, True, False
         with read_errors_said(self._path), open_bytes(self._path) as file:
             while data := file.read(_BLOCK_BYTES):
                 data, is_start = rest + (data.removeprefix(_BYTE_ORDER_MARK) if is_start else data), False
@@ -114,14 +114,29 @@ class CsvTable(ColumnsTable):
                 block, rest = data[:cut], data[cut:]
                 while to_skip and block:
                     block, to_skip = block.partition(b"\n")[2], to_skip - 1
+                is_after_blank = self._refuse_blank_lines(block, is_after_blank)
                 if block and not block.isspace():
                     yield block
                 if len(rest) > MAX_LINE_BYTES:
                     raise InputError(f"{self.name}: has a line of more than {MAX_LINE_BYTES} bytes")
         if to_skip and b"\r" in rest:
             raise InputError(f"{self.name}: its lines end in a carriage return alone: write them with newlines")
+        self._refuse_blank_lines(rest, is_after_blank)
         if rest and not rest.isspace() and not to_skip:
             yield rest
+
+    def _refuse_blank_lines(self, block: bytes, is_after_blank: bool) -> bool:
+        """Raise InputError for a blank line between rows of a file of one column, in which it may be an empty cell or nothing. Returns
+        whether one is at the end of the block, or was before it."""
+        rows = block.rstrip()
+        if len(self._layout.column_names) > 1 or not block:
+            return is_after_blank
+        if rows and (is_after_blank or rows.startswith((b"\n", b"\r\n")) or b"\n\n" in rows or b"\n\r\n" in rows):
+            raise InputError(
+                f'{self.name}: has a blank line between rows, which may be an empty cell in a file of one column: write "" for that, or '
+                "remove the line"
+            )
+        return is_after_blank or not rows or block.count(b"\n", len(rows)) > 1
 
     def _parse(self, block: bytes, first_row: int, columns: Sequence[str]) -> pa.RecordBatch:
         """Parse one block."""

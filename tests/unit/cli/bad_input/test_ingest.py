@@ -479,3 +479,17 @@ def test_an_attribute_called_id(tmp_path):
     data = make_data()
     data.id = torch.arange(400)
     refused(InputError, penstock.ingest, data, tmp_path / "store")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_blank_line_in_a_file_of_one_column(tmp_path, capfd, end):
+    """Else later labels would be those of other nodes. At the end of a file it is no row."""
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n1,2\n")
+    ingest_labels = ("ingest", "edges.csv", "store", "--nodes", "labels.csv", "--node-field", "y=c", "--overwrite")
+    for lines in (["c", "1", "", "2"], ["c", "", "1", "2"], ["c", "1", "", "", "2"]):
+        (tmp_path / "labels.csv").write_bytes(end.join(lines).encode())
+        assert "blank line" in said(capfd, *ingest_labels)
+    for lines in (["c", "1", '""', "2", "", ""], ["c", "1", '""', "2"]):
+        (tmp_path / "labels.csv").write_bytes(end.join(lines).encode())
+        assert call(capfd, *ingest_labels)[0] == 0
+        assert Store(tmp_path / "store").node_field("y").tolist() == [1, -1, 2]
