@@ -44,7 +44,7 @@ class Crowd:
             started = time.thread_time()
             yield
             self._taken_s += _NEW * (time.thread_time() - started - self._taken_s)
-            self.most = max(1, min(self._limit, round(self._taken_s / self._python_s)))
+            self.most = max(1, min(self._limit, int(self._taken_s / self._python_s)))  # not rounded: threads that wait take time too
         finally:
             self._over.skip(number)
 
