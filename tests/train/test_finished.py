@@ -87,6 +87,51 @@ def test_a_table_under_the_users_ids(rows, named, tmp_path, monkeypatch):
     assert np.array_equal(again.node_field("x"), made)
 
 
+def test_predictions_are_those_of_training(trained, tmp_path, capfd):
+    folder, store, classes = trained
+    infer_run(folder, tmp_path / "classes.npy", rows="predictions")
+    made = np.load(tmp_path / "classes.npy")
+    assert (made.dtype, made.tolist()) == (classes.dtype, classes.tolist())
+    assert command(["infer", str(folder), "--rows", "predictions", "--out", str(tmp_path / "classes.csv")]) == 0
+    assert capfd.readouterr()[0].startswith(f"{tmp_path / 'classes.csv'}: a row for each ")
+    assert (tmp_path / "classes.csv").read_text().splitlines() == ["id,class", *(f"{i},{one}" for i, one in enumerate(classes))]
+
+
+@pytest.mark.parametrize("kind", ["array", "npy", "csv", "parquet"])
+def test_some_nodes_by_the_users_ids(kind, named, tmp_path, monkeypatch):
+    """In the order in which they are given."""
+    folder, store = named
+    nodes = np.random.default_rng(3).permutation(400)[:30]
+    ids, given = store.original_ids(nodes), tmp_path / f"some.{kind}"
+    if kind == "npy":
+        np.save(given, nodes)
+    elif kind == "csv":
+        given.write_text("note,id\n" + "".join(f"x,{one}\n" for one in ids))
+    elif kind == "parquet":
+        pq.write_table(pa.table({"id": ids}), given, row_group_size=7)
+    monkeypatch.setattr(tables, "_BYTES", 100)
+    infer_run(folder, tmp_path / "all.npy")
+    made = infer_run(folder, tmp_path / "rows.npy", nodes=nodes if kind == "array" else given)
+    assert (made["shape"], made["num_nodes"]) == ([30, 4], 400)
+    whole = np.load(tmp_path / "all.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "rows.npy"), whole[nodes], atol=1e-6)
+    infer_run(folder, tmp_path / "rows.parquet", nodes=given if kind != "array" else nodes, rows="predictions")
+    table = pq.read_table(tmp_path / "rows.parquet")
+    assert table["id"].to_pylist() == ids
+    assert table["class"].to_pylist() == whole[nodes].argmax(1).tolist()
+
+
+def test_nodes_of_a_part(trained, tmp_path, capfd):
+    """In a file of its own, so that rows of all nodes stay."""
+    folder, store, classes = trained
+    nodes, target = store.split("test"), "paper" if "paper" in store.num_nodes else "node"
+    command_line = ["infer", str(folder), "--nodes", "test", "--rows", "predictions"]
+    assert command(command_line) == 0
+    what = f"int64 [{nodes.size:,}], a row for {nodes.size:,} of {store.num_nodes[target]:,} nodes of type '{target}', in "
+    assert capfd.readouterr()[0].startswith(f"{folder / 'predictions-some.npy'}: {what}")
+    assert np.array_equal(np.load(folder / "predictions-some.npy"), classes[nodes])
+
+
 def test_hidden_and_outputs_are_not_mixed_up(trained, tmp_path, monkeypatch, capfd):
     folder = trained[0]
     append = shelves.FileShelf.append
@@ -140,9 +185,10 @@ def ingest_day(folder, ids, shops, *, is_labelled=True, width=3):
     """A store of people by name, and of shops, which have no table and learn rows; features and where they buy follow from names."""
     folder.mkdir()
     numbers = np.array([int(one[1:]) for one in ids])
+    words = np.array(["even", "odd"])[numbers % 2]
     features = np.stack([numbers % 2, *[numbers % 3] * (width - 1)], axis=1).astype(np.float32)
     pq.write_table(
-        pa.table({"id": ids, "x": list(features), "y": numbers % 2, "part": np.where(numbers % 5 == 0, "val", "train")}),
+        pa.table({"id": ids, "x": list(features), "y": words, "part": np.where(numbers % 5 == 0, "val", "train")}),
         folder / "people.parquet",
     )
     where = [shops[number * turn % len(shops)] for number in numbers for turn in (1, 3)]
@@ -173,6 +219,9 @@ def test_another_day(tmp_path):
         for i in alike:
             assert np.allclose(rows[f"p{i}"], before[i], atol=1e-6)
         assert "p70" in rows
+        infer_run(tmp_path / "run", tmp_path / "classes.csv", rows="predictions", nodes=[60, 3], store=second.path, inductive=True)
+        words = [("even", "odd")[rows[one].argmax()] for one in ("p70", "p56")]
+        assert (tmp_path / "classes.csv").read_text() == f"id,class\np70,{words[0]}\np56,{words[1]}\n", "the words of the training"
     assert said.count("1 of 6 nodes of 'shop' are new: each gets the mean of the rows that were learnt") == 2
 
 

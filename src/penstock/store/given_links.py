@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InputError, MissingFieldError, NodeIdError, UsageError, argument
-from penstock.records import EdgeType, NodeType
+from penstock.records import EdgeType
 from penstock.sources.array_file import open_npy
 from penstock.sources.columns import ColumnsTable, Request
 from penstock.sources.files import file_format, open_files
 from penstock.sources.source import CHUNK_ROWS, DST, SRC, Table
 from penstock.sources.time_units import finest, unit_named
 from penstock.store.format import BFLOAT16, ArraySpec
-from penstock.store.ids import STRING, Strings, read_ids
+from penstock.store.given_nodes import id_column, nodes_of
 from penstock.store.ingestion.fields import to_bfloat16
 from penstock.store.opened import Store
 from penstock.store.results import begins_as_npy
@@ -85,7 +85,7 @@ def _read(store: Store, edge_type: EdgeType, of: str, path: Path, instead: str, 
     if file_format(path) not in ("csv", "parquet"):
         raise UsageError(f"{takes}; {path} is none")
     types = {SRC: edge_type[0], DST: edge_type[2]}
-    ends = [_ids(store, end, node_type) for end, node_type in types.items()]
+    ends = [id_column(store, end, node_type) for end, node_type in types.items()]
     try:
         table = open_files(path, [*ends, *(_values(name, spec) for name, spec in fields.items())], Path(), has_header=True)
     except MissingFieldError as error:
@@ -96,19 +96,12 @@ def _read(store: Store, edge_type: EdgeType, of: str, path: Path, instead: str, 
     for chunk in table.chunks(CHUNK_ROWS):
         for name, column in chunk.columns.items():
             is_end = name in types
-            read[name].append(_nodes(store, types[name], table, column, chunk.first_row, name) if is_end else column)
+            read[name].append(nodes_of(store, types[name], table, column, chunk.first_row, name) if is_end else column)
     if not read[SRC]:
         raise InputError(f"{of}: {path} has no pairs")
     columns = {name: np.concatenate(pieces) for name, pieces in read.items()}
     both = np.stack([columns.pop(end) for end in types])
     return GivenLinks(both, {name: _as_stored(column, fields[name]) for name, column in columns.items()})
-
-
-def _ids(store: Store, name: str, node_type: NodeType) -> Request:
-    """A column of ids of a type, as the store has them."""
-    ids = store.node_entry(node_type).ids
-    is_text = ids is not None and ids.kind == STRING
-    return Request(name=name, columns=name, kind="id", as_string=is_text, dtype=None if is_text else np.dtype(np.int64))
 
 
 def _values(name: str, spec: ArraySpec) -> Request:
@@ -136,18 +129,3 @@ def _check_kind(table: Table, name: str, spec: ArraySpec) -> None:
 def _as_stored(column: np.ndarray, spec: ArraySpec) -> np.ndarray:
     """[n, ...]: a field of a table as the store has it."""
     return (to_bfloat16(column) if spec.dtype == BFLOAT16 else column).reshape(-1, *spec.shape[1:])
-
-
-def _nodes(store: Store, node_type: NodeType, table: Table, column: Any, first_row: int, name: str) -> np.ndarray:
-    """int64[n]: node numbers of a column of ids."""
-    ids, known = read_ids(table, column, first_row, name), store.node_entry(node_type).ids
-    if isinstance(ids, Strings) and (known is None or known.kind != STRING):  # in Parquet; of a CSV file the first such cell is told
-        raise InputError(f"{table.name}: column '{name}' holds text, and the ids of node type '{node_type}' are whole numbers")
-    if known is None:
-        return np.asarray(ids)
-    found = store.find(ids.to_arrow() if isinstance(ids, Strings) else ids, node_type)
-    bad = np.flatnonzero(found < 0)
-    if bad.size:
-        where = table.where(first_row + int(bad[0]))
-        raise NodeIdError(f"{where}: '{name}' is {str(ids[bad[0]])!r}, which no node of type '{node_type}' has as its id")
-    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.errors import NotAStoreError, StoreError, UsageError, argument, refuse_unseen
 from penstock.store.files import explained
@@ -43,6 +43,12 @@ def result_file(path: str | os.PathLike[str], name: str, endings: tuple[str, ...
         raise UsageError(f"{argument(name)}: {given} is there, and no .npy file in spite of its name: choose another, or remove it")
     refuse_in_store(target.parent, name)
     return ResultFile(target, given.suffix)
+
+
+def refuse_overwritten(path: Path, name: str, given: Any) -> None:
+    """Raise UsageError if a file that was given as argument `name` would be replaced by the result."""
+    if isinstance(given, str | os.PathLike) and path.exists() and os.path.exists(given) and os.path.samefile(path, given):
+        raise UsageError(f"{argument('out')}: {path} has the {name}, and would be replaced: choose another file")
 
 
 def begins_as_npy(path: Path) -> bool:

@@ -247,7 +247,8 @@ def _read_labels(
     parts = {part: _part(store, part, split, target) for part in ("train", "val", "test")}
     if parts["train"].size == 0:
         raise MissingFieldError(f"{store.path}: split {split or 'default'!r} of '{target}' has no train nodes")
-    task = define_task(labels, parts["train"], metric, of_target, y.properties.get("num_classes"))
+    known = y.properties
+    task = define_task(labels, parts["train"], metric, of_target, known.get("num_classes"), known.get("class_names", ()))
     labelled = {part: has_label(labels, ids, task) for part, ids in parts.items()}
     parts |= {part: parts[part][mask] for part, mask in labelled.items() if not mask.all()}
     return labels, parts, {part: int((~mask).sum()) for part, mask in labelled.items()}, task

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +25,23 @@ from penstock.plan import make_plan
 from penstock.records import NodeType
 from penstock.store import Progress, Quiet, Store
 from penstock.store.format import file_name
+from penstock.store.given_nodes import given_nodes
 from penstock.store.ids import INTEGER
 from penstock.store.progress import hearing, stage
-from penstock.store.results import result_file
+from penstock.store.results import refuse_overwritten, result_file
 from penstock.store.whole_file import replacing
 from penstock.train import checkpoint
 from penstock.train.config import TrainConfig
 from penstock.train.data import TrainingData, read_training_data
 from penstock.train.inference import source_of, steps_of
 from penstock.train.models import GNN
+from penstock.train.predictions import ENDINGS, columns_of
 from penstock.train.run import CHECKPOINT
 from penstock.train.tables import Columns, write_table
 from penstock.train.task import task_of
 from penstock.train.typed_models import TypedGNN
 
-ROWS = ("outputs", "hidden")
+ROWS = ("outputs", "hidden", "predictions")
 
 
 def infer_run(
@@ -48,6 +49,7 @@ def infer_run(
     out: str | os.PathLike[str] | None = None,
     *,
     rows: str = "outputs",
+    nodes: Any = None,
     node_type: NodeType | None = None,
     store: str | os.PathLike[str] | None = None,
     inductive: bool = False,
@@ -58,16 +60,20 @@ def infer_run(
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Write the rows that the model of a run gives for all nodes of its target, over all neighbours.
+    """Write the rows that the model of a run gives for nodes of its target, all of them or some, over all neighbours.
 
     Args:
         run: its folder; the weights are the best by val, or the last.
-        out: file; None: `outputs.npy` or `hidden.npy` in the folder of the run (`outputs-user.npy`, of another type than its target). An
-            `.npy` holds float32[num_nodes, width], whose row i is that of node i of the store; a `.parquet` the user's `id` of each node,
-            and a list column `outputs` or `hidden`.
+        out: file; None: in the folder of the run, called by its rows: `outputs.npy` (`outputs-user.npy`, of another type than its target;
+            `outputs-some.npy`, of some nodes). An `.npy` holds float32[n, width], whose row i is that of node i of the store, or of the
+            i-th of `nodes`; a `.parquet` the user's `id` of each node, and a list column `outputs` or `hidden`. Of predictions an `.npy`
+            holds int64[n] classes, uint8[n, width] labels or float32 numbers; a `.parquet` or `.csv` your ids, and columns as those of
+            `train(..., predictions=)`.
         rows: "outputs": of the last layer, logits before any softmax, or numbers in the unit of the labels; "hidden": of the layer before
-            it, embeddings. Of a run that learnt edges, outputs are embeddings too: where these were links, the product of those of two
-            nodes ranks the pair (see `infer_pairs`).
+            it, embeddings; "predictions": what outputs say, a class for instance. Of a run that learnt edges, outputs are embeddings too:
+            where these were links, the product of those of two nodes ranks the pair (see `infer_pairs`).
+        nodes: for which rows are wanted: whole numbers [n], a file of nodes, or a part of the run's split, "test" for instance (see
+            `penstock.store.given_nodes`); layers before the last are computed for nodes that these need. None: all.
         node_type: of the nodes; None: the target, of edges their target type. Of edges also the type of their sources.
         store: where it is, if not where it was in training; with `inductive` another one.
         inductive: the store need not be that of the training, but of the same types, features and width of features: of a day later, for
@@ -90,29 +96,47 @@ def infer_run(
     target = data.target if node_type is None else node_type
     if target not in types:
         raise UsageError(f"{argument('node_type', target)}: the model of {run} has outputs for {' and '.join(map(repr, types))} only")
-    name = rows if target == data.target else f"{rows}-{file_name(target)}"
-    path, ending = result_file(folder / f"{name}.npy" if out is None else out, "out", (".npy", ".parquet"))
+    if rows == "predictions" and data.edges is not None:
+        raise UsageError(f"the model of {run} predicts nothing of nodes, it learnt edges: ask for {argument('pairs')}, or other rows")
+    name = "-".join([rows, *([file_name(target)] if target != data.target else []), *(["some"] if nodes is not None else [])])
+    if rows != "predictions" and out is not None and Path(out).suffix == ".csv":
+        raise UsageError(f"{argument('out')}: {rows} go into an .npy or a .parquet; a .csv is for {argument('rows', 'predictions')}")
+    endings = ENDINGS if rows == "predictions" else (".npy", ".parquet")
+    path, ending = result_file(folder / f"{name}.npy" if out is None else out, "out", endings)
+    refuse_overwritten(path, "nodes", nodes)
     model = model.to(tensor_device(device) if device != "cpu" else device)
-    steps = steps_of(model, data.graph, data.prepare, data.read, target)
+    steps = steps_of(model, data.graph, data.prepare, data.task.decide if rows == "predictions" else data.read, target)
     if rows == "hidden" and model.num_layers == 1:
         raise UsageError(f"the model of {run} has one layer, and none before it: {argument('rows', 'hidden')} needs two")
-    steps = steps if rows == "outputs" else steps[:-1]
-    nodes = np.arange(data.graph.num_nodes[target])
+    steps = steps[:-1] if rows == "hidden" else steps
+    assert isinstance(data.store, Store), "as `learnt` opens it"
+    wanted = np.arange(data.graph.num_nodes[target]) if nodes is None else given_nodes(data.store, target, "nodes", nodes, data.split)
     started, source = time.perf_counter(), source_of(model, data)
-    needed, done = find_needed(source, steps, (target, nodes), num_workers), 0
+    needed, done = find_needed(source, steps, (target, wanted), num_workers), 0
 
     def advance(so_far: int, of: int) -> None:
         nonlocal done
         progress.advance(so_far - done)
         done = so_far
 
-    write = None if ending == ".npy" else partial(_write_table, ending, rows, data.store, target, progress)
+    def write(path: Path, made: np.ndarray) -> None:
+        """Write the rows as a table; a stage of its own, in place of the one that is under way."""
+
+        def columns(piece: slice) -> Columns:
+            progress.advance(piece.stop - piece.start)
+            return columns_of(data.task, made[piece]) if rows == "predictions" else {rows: made[piece]}
+
+        progress.end()
+        progress.begin(path.name, len(made), "rows")
+        with replacing(path, "the rows are computed; free some space, and the same command writes them") as aside:
+            write_table(aside, ending, wanted, columns, data.store, target, made[:1].nbytes)
+
     plan = make_plan(None, host_memory=host_memory, spool=spool)
     try:
         with hearing(progress.note), stage(progress, f"{rows} of {model.kind} over all neighbours", needed.num_rows):
             made = apply(
                 model, source, steps, needed, path, batch_size=batch_size, plan=plan,
-                num_workers=num_workers, progress=advance, what=rows, write=write,
+                num_workers=num_workers, progress=advance, what=rows, write=None if ending == ".npy" else write,
             )  # fmt: skip
     except KeyboardInterrupt:
         if done:
@@ -120,24 +144,14 @@ def infer_run(
         raise
     return {
         "out": str(path),
+        "rows": rows,
         "node_type": target,
+        "num_nodes": data.graph.num_nodes[target],
         "shape": list(made.shape),
+        "dtype": made.dtype.name,
         "epoch": epoch,
         "seconds": time.perf_counter() - started,
     }
-
-
-def _write_table(ending: str, name: str, store: Any, node_type: NodeType, progress: Progress, path: Path, made: np.ndarray) -> None:
-    """Write the rows as a table with one column of that name; a stage of its own, in place of the one that is under way."""
-
-    def columns(piece: slice) -> Columns:
-        progress.advance(piece.stop - piece.start)
-        return {name: made[piece]}
-
-    progress.end()
-    progress.begin(path.name, len(made), "rows")
-    with replacing(path, "the rows are computed; free some space, and the same command writes them") as aside:
-        write_table(aside, ending, len(made), columns, store, node_type, made[:1].nbytes)
 
 
 def learnt(

@@ -7,7 +7,8 @@ are looked at at a time. Invariant: a task follows from the labels and not from 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import reduce
 from typing import Any
@@ -56,7 +57,14 @@ def is_fractional(rows: np.ndarray) -> bool:
     return rows.dtype.kind == "f" and bool((rows[np.isfinite(rows)] % 1).any())
 
 
-def define_task(labels: Any, train_ids: np.ndarray | None, metric: str, name: str, num_classes: int | None = None) -> Task:
+def define_task(
+    labels: Any,
+    train_ids: np.ndarray | None,
+    metric: str,
+    name: str,
+    num_classes: int | None = None,
+    class_names: Sequence[str] = (),
+) -> Task:
     """Read the task off the labels.
 
     Args:
@@ -67,6 +75,7 @@ def define_task(labels: Any, train_ids: np.ndarray | None, metric: str, name: st
         metric: one of METRICS.
         name: of the labels, for messages.
         num_classes: where it is known; None looks at all labels.
+        class_names: words that they are called by, or none.
     """
     if metric in OF_LINKS and metric != "auc":
         raise InputError(
@@ -77,7 +86,9 @@ def define_task(labels: Any, train_ids: np.ndarray | None, metric: str, name: st
         raise InputError(f"{name} must be classes, numbers or a 0/1 matrix, got {labels.dtype} {list(labels.shape)}")
     if metric in OF_NUMBERS or (metric == "auto" and _are_numbers(labels, train_ids)):
         return _numbers(labels, train_ids, "rmse" if metric == "auto" else metric, name)
-    return _labels(labels, train_ids, metric, name) if labels.ndim == 2 else _classes(labels, train_ids, metric, name, num_classes)
+    if labels.ndim == 2:
+        return _labels(labels, train_ids, metric, name)
+    return replace(_classes(labels, train_ids, metric, name, num_classes), class_names=tuple(class_names))
 
 
 def _fold(labels: Any, ids: np.ndarray | None, of: Callable[[np.ndarray], Any], join: Callable[[Any, Any], Any], start: Any) -> Any:

@@ -25,7 +25,7 @@ from penstock.store import Progress, Quiet
 from penstock.store.format import ENDS
 from penstock.store.given_links import given_links
 from penstock.store.progress import hearing, stage
-from penstock.store.results import result_file
+from penstock.store.results import refuse_overwritten, result_file
 from penstock.store.whole_file import replacing
 from penstock.train.data import TrainingData
 from penstock.train.edge_labels import LabelledEdges
@@ -69,8 +69,7 @@ def infer_pairs(
         raise UsageError(f"{run} learnt nothing of pairs: {argument('pairs')} are for runs that learnt links or labels of edges")
     ends = _ends(data.store, data.edges.edge_type, pairs)
     path, ending = result_file(folder / "pairs.npy" if out is None else out, "out", (".npy", ".csv", ".parquet"))
-    if isinstance(pairs, str | os.PathLike) and path.exists() and os.path.exists(pairs) and os.path.samefile(path, pairs):
-        raise UsageError(f"{argument('out')}: {path} has the pairs, and would be replaced: choose another file")
+    refuse_overwritten(path, "pairs", pairs)
     model = model.to(tensor_device(device) if device != "cpu" else device)
     started, how = time.perf_counter(), {"batch_size": batch_size, "num_workers": num_workers, "device": next(model.parameters()).device}
     rows = _rows_of_ends(data, model, data.edges, ends, path.parent, progress, **how)
@@ -85,6 +84,7 @@ def infer_pairs(
         "out": str(path),
         "edge_type": list(data.edges.edge_type),
         "shape": list(shape),
+        "dtype": "float32",
         "epoch": epoch,
         "seconds": time.perf_counter() - started,
     }
@@ -142,7 +142,7 @@ def _columns(data: TrainingData, pairs: np.ndarray, outputs: np.ndarray) -> Colu
     assert data.edges is not None
     types = data.edges.edge_type[0], data.edges.edge_type[2]
     ids = {end: ids_of(data.store, t, nodes) for end, t, nodes in zip(ENDS, types, pairs, strict=True)}
-    said = columns_of(data.task.decide(outputs), np.empty(0)) if isinstance(data.edges, LabelledEdges) else {"score": outputs[:, 0]}
+    said = columns_of(data.task, data.task.decide(outputs)) if isinstance(data.edges, LabelledEdges) else {"score": outputs[:, 0]}
     return {**ids, **said}
 
 

@@ -107,7 +107,7 @@ def train(
         if file is not None:
             run.observer.note(f"predicting the label of every node, into {file.path}")
             predicted = run.predict()
-            ranks.from_first(lambda: write_predictions(file, predicted, run.store, run.data.target))
+            ranks.from_first(lambda: write_predictions(file, predicted, run.data.task, run.store, run.data.target))
             if file.ending != ".npy" and isinstance(store, PartsStore):
                 run.observer.note(
                     f"{file.path} has numbers of nodes: your ids, if there are others, stay with the store that {config.store} was cut "

@@ -28,7 +28,7 @@ Columns = Mapping[str, Any]
 def write_table(
     path: Path,
     ending: str,
-    num_nodes: int,
+    nodes: range | np.ndarray,
     columns: Callable[[slice], Columns],
     store: Store | PartsStore,
     node_type: str,
@@ -39,10 +39,11 @@ def write_table(
 
     Args:
         ending: of the file as it will be called, which says what it is.
-        columns: of the nodes [start, stop).
+        nodes: their numbers, in the order of the rows.
+        columns: of the nodes at places [start, stop).
         row_bytes: of a node in all columns, where that is much.
     """
-    write_pieces(path, ending, _in_pieces(num_nodes, columns, store, node_type, min(_ROWS, max(_BYTES // max(row_bytes, 1), 1))))
+    write_pieces(path, ending, _in_pieces(nodes, columns, store, node_type, min(_ROWS, max(_BYTES // max(row_bytes, 1), 1))))
 
 
 def write_pieces(path: Path, ending: str, pieces: Iterator[Columns]) -> None:
@@ -56,12 +57,12 @@ def ids_of(store: Store | PartsStore, node_type: str, nodes: np.ndarray) -> Any:
 
 
 def _in_pieces(
-    num_nodes: int, columns: Callable[[slice], Columns], store: Store | PartsStore, node_type: str, num_rows: int
+    nodes: range | np.ndarray, columns: Callable[[slice], Columns], store: Store | PartsStore, node_type: str, num_rows: int
 ) -> Iterator[Columns]:
     name = "node" if isinstance(store, PartsStore) else "id"
-    for first in range(0, num_nodes, num_rows):
-        piece = slice(first, min(first + num_rows, num_nodes))
-        yield {name: ids_of(store, node_type, np.arange(piece.start, piece.stop)), **columns(piece)}
+    for first in range(0, len(nodes), num_rows):
+        piece = slice(first, min(first + num_rows, len(nodes)))
+        yield {name: ids_of(store, node_type, np.asarray(nodes[piece])), **columns(piece)}
 
 
 def _write_csv(path: Path, pieces: Iterator[Columns]) -> None:

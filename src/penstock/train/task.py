@@ -84,8 +84,13 @@ class Task(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Classes(Task):
-    """A class of each node, int in [0, num_outputs). Metrics: accuracy, auc."""
+    """A class of each node, int in [0, num_outputs). Metrics: accuracy, auc.
 
+    Attributes:
+        class_names: words that the classes are called by, or none.
+    """
+
+    class_names: tuple[str, ...] = ()
     dtype = np.int64
 
     def is_labelled(self, labels: np.ndarray) -> np.ndarray:

@@ -201,7 +201,7 @@ def test_runs(tmp_path):
     assert "holds no run" in refused(MissingFileError, infer_run, tmp_path / "nowhere")
     assert "needs two" in refused(UsageError, infer_run, tmp_path / "run", out, rows="hidden")
     assert "has outputs for 'node' only" in refused(UsageError, infer_run, tmp_path / "run", out, node_type="paper")
-    assert "must be one of outputs, hidden" in refused(UsageError, infer_run, tmp_path / "run", out, rows="all")
+    assert "must be one of outputs, hidden, predictions" in refused(UsageError, infer_run, tmp_path / "run", out, rows="all")
     other = penstock.ingest(make_data(num_nodes=300), tmp_path / "other")
     assert "was trained on a store of digest" in refused(StateError, infer_run, tmp_path / "run", out, store=other.path)
     wider = penstock.ingest(make_data(num_classes=5), tmp_path / "wider")
@@ -229,6 +229,7 @@ def test_pairs(tmp_path, capfd):
     train(config, tmp_path / "nodes")
     run, out = tmp_path / "run", tmp_path / "pairs.npy"
     train(replace(config, store=str(tmp_path / "links")), run)
+    assert "predicts nothing of nodes, it learnt edges: ask for pairs" in refused(UsageError, infer_run, run, out, rows="predictions")
     assert "learnt nothing of pairs" in refused(UsageError, infer_pairs, tmp_path / "nodes", "test", out)
     assert "is no part of the links" in refused(UsageError, infer_pairs, run, "val", out)
     assert "must be val, test, or whole numbers [2, n]" in refused(InputError, infer_pairs, run, np.zeros((2, 2, 2), np.int64), out)
@@ -241,12 +242,43 @@ def test_pairs(tmp_path, capfd):
         (["--pairs", tmp_path / "pairs.bin"], "pairs.bin is none"),
         (["--pairs", tmp_path / "pairs.csv", "--out", tmp_path / "pairs.csv"], "pairs.csv has the pairs, and would be replaced"),
         (["--pairs", "test", "--rows", "hidden"], "--pairs goes without --rows"),
+        (["--pairs", "test", "--nodes", "test"], "--pairs goes without --nodes"),
         (["--pairs", "test", "--node-type", "node"], "--pairs goes without --node-type"),
         (["--pairs", "test", "--host-memory", "1GiB"], "--pairs goes without --host-memory"),
     ):
         assert what in said(capfd, "infer", run, "--out", out, *options)
     assert not out.exists()
     assert (tmp_path / "pairs.csv").read_text() == "src,dst\n1,2\n"
+
+
+def test_some_nodes(tmp_path, capfd):
+    (tmp_path / "edges.csv").write_text("src,dst\n" + "".join(f"n{i},n{(7 * i + 1) % 60}\n" for i in range(60)))
+    (tmp_path / "nodes.csv").write_text("id,y,part\n" + "".join(f"n{i},{i % 2},{'train' if i < 40 else ''}\n" for i in range(60)))
+    tables = {"nodes": tmp_path / "nodes.csv", "node_fields": {"y": "y"}, "split": "part"}
+    store = penstock.ingest(tmp_path / "edges.csv", tmp_path / "store", **tables)
+    train(TrainConfig(store=str(store.path), num_neighbors=(3,), epochs=1, num_workers=0), tmp_path / "run")
+    run, out = tmp_path / "run", tmp_path / "rows.npy"
+    for nodes in (np.zeros((2, 2), np.int64), np.zeros(2), []):
+        assert "nodes must be the name of a part, or whole numbers [n]" in refused(InputError, infer_run, run, out, nodes=nodes)
+    assert "1 of 3 ids lie outside [0, 60)" in refused(NodeIdError, infer_run, run, out, nodes=[3, 60, 4])
+    assert "2 of 5 nodes are given again, first number 2" in refused(NodeIdError, infer_run, run, out, nodes=[3, 4, 3, 5, 3])
+    assert "a .csv is for rows='predictions'" in refused(UsageError, infer_run, run, tmp_path / "rows.csv", nodes=[3])
+    (tmp_path / "nodes.bin").write_text("1,2")
+    (tmp_path / "none.csv").write_text("id\n")
+    (tmp_path / "other.csv").write_text("id\nn3\nn77\n")
+    np.save(out, np.arange(3))
+    for nodes, what in (
+        ("nowhere.npy", "--nodes takes the name of a part, or a file of nodes, .npy, .csv or .parquet; nowhere.npy is not there"),
+        ("nodes.bin", "nodes.bin is none"),
+        ("none.csv", "none.csv has no nodes"),
+        ("edges.csv", "edges.csv needs a column id"),
+        ("other.csv", "line 3: 'id' is 'n77', which no node of type 'node' has as its id"),
+        ("tset", "no part 'tset'"),
+        ("rows.npy", "rows.npy has the nodes, and would be replaced"),
+    ):
+        given = tmp_path / nodes if (tmp_path / nodes).exists() else nodes
+        assert what in said(capfd, "infer", run, "--out", out, "--nodes", given)
+    assert np.load(out).tolist() == [0, 1, 2]
 
 
 def test_edges_of_nobody():
