@@ -88,7 +88,7 @@ def test_a_table_under_the_users_ids(rows, named, tmp_path, monkeypatch):
 
 
 def test_predictions_are_those_of_training(trained, tmp_path, capfd):
-    folder, store, classes = trained
+    folder, _, classes = trained
     infer_run(folder, tmp_path / "classes.npy", rows="predictions")
     made = np.load(tmp_path / "classes.npy")
     assert (made.dtype, made.tolist()) == (classes.dtype, classes.tolist())

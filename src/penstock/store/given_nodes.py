@@ -37,7 +37,10 @@ def given_nodes(store: Store, node_type: NodeType, name: str, nodes: Any, split:
     """
     of = argument(name)
     if isinstance(nodes, str) and not Path(nodes).suffix and not os.path.exists(nodes):
-        return np.asarray(store.split(nodes, split, node_type))
+        part = np.asarray(store.split(nodes, split, node_type))
+        if not part.size:
+            raise UsageError(f"{of}: {nodes!r} is a part of {store.path} without nodes")
+        return part
     found = _read(store, node_type, of, Path(nodes)) if isinstance(nodes, str | os.PathLike) else np.asarray(nodes)
     if found.ndim != 1 or found.dtype.kind not in "iu" or not found.size:
         raise InputError(f"{of} must be the name of a part, or whole numbers [n], of nodes; got {found.dtype} {list(found.shape)}")

@@ -18,6 +18,7 @@ import torch
 from penstock.errors import MissingFileError, NotSupportedError, StateError, UsageError, argument
 from penstock.inference.needed import find_needed
 from penstock.inference.shelves import working_folder
+from penstock.inference.steps import Step
 from penstock.inference.whole_graph import apply
 from penstock.kernels._triton import tensor_device
 from penstock.partition import is_partition
@@ -28,7 +29,7 @@ from penstock.store.format import file_name
 from penstock.store.given_nodes import given_nodes
 from penstock.store.ids import INTEGER
 from penstock.store.progress import hearing, stage
-from penstock.store.results import refuse_overwritten, result_file
+from penstock.store.results import ResultFile, refuse_overwritten, result_file
 from penstock.store.whole_file import replacing
 from penstock.train import checkpoint
 from penstock.train.config import TrainConfig
@@ -96,19 +97,11 @@ def infer_run(
     target = data.target if node_type is None else node_type
     if target not in types:
         raise UsageError(f"{argument('node_type', target)}: the model of {run} has outputs for {' and '.join(map(repr, types))} only")
-    if rows == "predictions" and data.edges is not None:
-        raise UsageError(f"the model of {run} predicts nothing of nodes, it learnt edges: ask for {argument('pairs')}, or other rows")
     name = "-".join([rows, *([file_name(target)] if target != data.target else []), *(["some"] if nodes is not None else [])])
-    if rows != "predictions" and out is not None and Path(out).suffix == ".csv":
-        raise UsageError(f"{argument('out')}: {rows} go into an .npy or a .parquet; a .csv is for {argument('rows', 'predictions')}")
-    endings = ENDINGS if rows == "predictions" else (".npy", ".parquet")
-    path, ending = result_file(folder / f"{name}.npy" if out is None else out, "out", endings)
+    path, ending = _file_of(rows, folder / f"{name}.npy" if out is None else out)
     refuse_overwritten(path, "nodes", nodes)
     model = model.to(tensor_device(device) if device != "cpu" else device)
-    steps = steps_of(model, data.graph, data.prepare, data.task.decide if rows == "predictions" else data.read, target)
-    if rows == "hidden" and model.num_layers == 1:
-        raise UsageError(f"the model of {run} has one layer, and none before it: {argument('rows', 'hidden')} needs two")
-    steps = steps[:-1] if rows == "hidden" else steps
+    steps = _steps_to(rows, data, model, target, folder)
     assert isinstance(data.store, Store), "as `learnt` opens it"
     wanted = np.arange(data.graph.num_nodes[target]) if nodes is None else given_nodes(data.store, target, "nodes", nodes, data.split)
     started, source = time.perf_counter(), source_of(model, data)
@@ -152,6 +145,23 @@ def infer_run(
         "epoch": epoch,
         "seconds": time.perf_counter() - started,
     }
+
+
+def _file_of(rows: str, out: str | os.PathLike[str]) -> ResultFile:
+    """Where the rows go; UsageError if they cannot."""
+    if rows != "predictions" and Path(out).suffix == ".csv":
+        raise UsageError(f"{argument('out')}: {rows} go into an .npy or a .parquet; a .csv is for {argument('rows', 'predictions')}")
+    return result_file(out, "out", ENDINGS if rows == "predictions" else (".npy", ".parquet"))
+
+
+def _steps_to(rows: str, data: TrainingData, model: GNN | TypedGNN, target: NodeType, folder: Path) -> list[Step]:
+    """The steps of a model whose last one gives the rows."""
+    if rows == "predictions" and data.edges is not None:
+        raise UsageError(f"the model of {folder} predicts nothing of nodes, it learnt edges: ask for {argument('pairs')}, or other rows")
+    if rows == "hidden" and model.num_layers == 1:
+        raise UsageError(f"the model of {folder} has one layer, and none before it: {argument('rows', 'hidden')} needs two")
+    steps = steps_of(model, data.graph, data.prepare, data.task.decide if rows == "predictions" else data.read, target)
+    return steps[:-1] if rows == "hidden" else steps
 
 
 def learnt(

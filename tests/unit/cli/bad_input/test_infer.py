@@ -279,6 +279,11 @@ def test_some_nodes(tmp_path, capfd):
         given = tmp_path / nodes if (tmp_path / nodes).exists() else nodes
         assert what in said(capfd, "infer", run, "--out", out, "--nodes", given)
     assert np.load(out).tolist() == [0, 1, 2]
+    data = make_data()
+    data.val_mask = torch.zeros(400, dtype=torch.bool)
+    empty = penstock.ingest(data, tmp_path / "empty").path
+    train(TrainConfig(store=str(empty), num_neighbors=(3,), epochs=1, num_workers=0), tmp_path / "other")
+    assert "'val' is a part of" in said(capfd, "infer", tmp_path / "other", "--nodes", "val")
 
 
 def test_edges_of_nobody():
