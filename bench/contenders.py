@@ -7,9 +7,9 @@ versions of what it runs on; then, for every line `run WARMUP BATCHES` on standa
 batches and prints one JSON object.
 
 MODE: sample (neighbourhoods only), features (with x and y); and with the step of a 3-layer GraphSAGE of width 128: train (as each library
-runs it fastest, Penstock over `penstock.layers`), loop (PyG's, trimmed layer by layer, for Penstock too: what changing the import alone
-brings), plain (as most write it, `model(x, edge_index)`: what the import and a call of `penstock.trim` bring; plain-gcn and plain-gat: of
-other layers).
+runs it fastest, Penstock over `penstock.layers`), plain (as most write it, `model(x, edge_index)`; plain-gcn and plain-gat: of other
+layers), loop (with the same model trimmed by hand, layer by layer). In the last two, Penstock's is the same model behind `penstock.trim`,
+or without it: what changing the import alone brings.
 """
 
 from __future__ import annotations
@@ -57,8 +57,29 @@ def convs_of(mode: str, width: int):
     return torch.nn.ModuleList([layer(a, b) for a, b in ((width, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, CLASSES))])
 
 
+def model_of(mode: str, width: int):
+    """The same as a model, which cuts rows where it is given their numbers by hop."""
+    import torch
+    from torch_geometric.utils import trim_to_layer
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convs = convs_of(mode, width)
+
+        def forward(self, x, edges, nodes_per_hop=None, edges_per_hop=None):
+            for i, conv in enumerate(self.convs):
+                if nodes_per_hop is not None:
+                    x, edges, _ = trim_to_layer(i, nodes_per_hop, edges_per_hop, x, edges)
+                x = conv(x, edges)
+                x = x.relu() if i < 2 else x
+            return x
+
+    return Model()
+
+
 class Penstock:
-    """`penstock.NeighborLoader` over the store on disk, and PyG's layers over `penstock.layers`."""
+    """`penstock.NeighborLoader` over the store on disk, and PyG's layers over `penstock.layers`, or in a model behind `penstock.trim`."""
 
     packages = ("torch", "numba", "torch_geometric")
     is_kept = False
@@ -79,20 +100,17 @@ class Penstock:
             data, FANOUTS, input_nodes=(NODE, train), batch_size=BATCH_SIZE, shuffle=True, num_workers=workers, seed=1
         )
         if mode in TRAINS:
-            from torch_geometric.utils import trim_to_layer
-
             if mode == "train" or self.is_kept:
                 from penstock.train import keep_freed_memory
 
                 keep_freed_memory()
             torch.manual_seed(0)
             width = opened.node_field("x", NODE).shape[1]
-            self.convs = convs_of(mode, width)
-            self.optimizer = torch.optim.Adam(self.convs.parameters(), lr=3e-3)
-            self.trim = trim_to_layer if mode == "loop" else None
+            self.model, self.is_cut = (convs_of if mode == "train" else model_of)(mode, width), mode == "loop"
+            self.optimizer = torch.optim.Adam(self.model.parameters(), lr=3e-3)
             self.step = self._step_over_layers if mode == "train" else partial(PyG.step, self)
-            if mode.startswith("plain") and self.is_trimmed:
-                penstock.trim(self.convs)
+            if mode != "train" and self.is_trimmed:
+                penstock.trim(self.model)
 
     def epoch(self):
         return iter(self.loader)
@@ -103,7 +121,7 @@ class Penstock:
 
     def _step_over_layers(self, batch) -> None:
         x = batch.x
-        for i, (conv, layer) in enumerate(zip(self.convs, self.cut(batch), strict=True)):
+        for i, (conv, layer) in enumerate(zip(self.model, self.cut(batch), strict=True)):
             x = conv((x, x[: layer.num_dst]), layer.adj_t())
             x = x.relu() if i < 2 else x
         loss = self.torch.nn.functional.cross_entropy(x, batch.y[: batch.batch_size])
@@ -133,9 +151,8 @@ class PyG:
         import torch
         from torch_geometric.data import Data
         from torch_geometric.loader import NeighborLoader
-        from torch_geometric.utils import trim_to_layer
 
-        self.torch, self.trim = torch, None if mode.startswith("plain") else trim_to_layer
+        self.torch, self.is_cut = torch, not mode.startswith("plain")
         indptr, indices, train = map(torch.from_numpy, arrays(store, "indptr", "indices", "train"))
         columns = torch.repeat_interleave(torch.arange(indptr.numel() - 1), indptr.diff(), output_size=indices.numel())
         data = Data(edge_index=torch.stack([indices.long(), columns]), num_nodes=indptr.numel() - 1)
@@ -146,8 +163,8 @@ class PyG:
         self.loader = NeighborLoader(data, FANOUTS, input_nodes=train, batch_size=BATCH_SIZE, shuffle=True, is_sorted=True, **more)
         if mode in TRAINS:
             torch.manual_seed(0)
-            self.convs = convs_of(mode, data.x.shape[1])
-            self.optimizer = torch.optim.Adam(self.convs.parameters(), lr=3e-3)
+            self.model = model_of(mode, data.x.shape[1])
+            self.optimizer = torch.optim.Adam(self.model.parameters(), lr=3e-3)
 
     def epoch(self):
         return iter(self.loader)
@@ -155,13 +172,9 @@ class PyG:
     count = Penstock.count
 
     def step(self, batch) -> None:
-        x, edges, said = batch.x, batch.edge_index, batch.to_dict()  # its hops: by pyg-lib, not by torch-sparse
-        nodes_per_hop, edges_per_hop = said.get("num_sampled_nodes"), said.get("num_sampled_edges")
-        for i, conv in enumerate(self.convs):
-            if self.trim is not None and nodes_per_hop is not None:
-                x, edges, _ = self.trim(i, nodes_per_hop, edges_per_hop, x, edges)
-            x = conv(x, edges)
-            x = x.relu() if i < 2 else x
+        said = batch.to_dict()  # its hops: by pyg-lib, not by torch-sparse
+        counts = [said.get("num_sampled_nodes"), said.get("num_sampled_edges")] if self.is_cut else []
+        x = self.model(batch.x, batch.edge_index, *counts)
         loss = self.torch.nn.functional.cross_entropy(x[: batch.batch_size], batch.y[: batch.batch_size])
         self.optimizer.zero_grad()
         loss.backward()

@@ -100,11 +100,8 @@ def main() -> None:
     options = parser.parse_args()
     store = str(Path(options.store).resolve())
     wanted = [("penstock", sys.executable, options.workers)]
-    is_plain = options.mode.startswith("plain")
-    if options.mode == "loop" or is_plain:
-        wanted.append(("penstock, kept", sys.executable, options.workers))
-    if is_plain:
-        wanted.append(("penstock, untrimmed", sys.executable, options.workers))
+    if options.mode == "loop" or options.mode.startswith("plain"):
+        wanted += [("penstock, kept", sys.executable, options.workers), ("penstock, untrimmed", sys.executable, options.workers)]
     if options.pyg:
         wanted += [("pyg", options.pyg, 0), ("pyg", options.pyg, options.workers)]
     if options.dgl:

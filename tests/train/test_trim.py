@@ -10,6 +10,7 @@ from torch import nn
 from torch.autograd.grad_mode import set_multithreading_enabled
 from torch_geometric import nn as pyg
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.utils import trim_to_layer
 
 import penstock
 from penstock.kernels import _triton
@@ -228,6 +229,34 @@ def test_typed_graphs(num_nodes, kind):
     for batch, wanted in zip(batches, whole, strict=True):
         assert_alike(typed_results(model, batch), wanted)
     assert len(model(batches[0].x_dict, batches[0].edge_index_dict)["a"]) < batches[0]["a"].num_nodes or num_nodes[0] < 20
+
+
+class CuttingTypes(Attentive):
+    """Cuts rows and edges itself, as PyG's documentation has it."""
+
+    def forward(self, x_dict, edge_index_dict, num_sampled_nodes_dict, num_sampled_edges_dict):
+        for number, layer in enumerate(self.layers):
+            cut = trim_to_layer(number, num_sampled_nodes_dict, num_sampled_edges_dict, x_dict, edge_index_dict)
+            x_dict, edge_index_dict, _ = cut
+            x_dict = {key: x.tanh() for key, x in layer(x_dict, edge_index_dict).items()}
+        return x_dict
+
+
+@pytest.mark.parametrize("num_nodes", [(12, 4, 3), (12, 200, 3), (200, 60, 3), (200, 1, 90)])
+@pytest.mark.parametrize("is_hgt", [False, True])
+def test_typed_models_that_cut_rows_themselves(num_nodes, is_hgt):
+    """They are called as ever, and give what they gave whole; by themselves they lose edges of types whose hops find no new nodes."""
+    data = typed_data(num_nodes)
+    whole = (Attentive(data) if is_hgt else Typed()).double()
+    model = CuttingTypes(data).double()
+    model.layers = whole.layers
+    expected, model = copy.deepcopy(whole), penstock.trim(model)
+    for batch in penstock.NeighborLoader(data, [3, 2, 2], input_nodes="a", batch_size=5, shuffle=True, seed=num_nodes[0]):
+        rows = model(batch.x_dict, batch.edge_index_dict, batch.num_sampled_nodes_dict, batch.num_sampled_edges_dict)["a"]
+        x = batch.x_dict
+        for layer in expected.layers:
+            x = {key: rows_of.tanh() for key, rows_of in layer(x, batch.edge_index_dict).items()}
+        assert_alike([rows[: batch["a"].batch_size]], [x["a"][: batch["a"].batch_size]])
 
 
 @pytest.mark.parametrize("kind", ["hgt, lazy", "hgt, mine, lazy"])

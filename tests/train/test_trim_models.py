@@ -9,9 +9,11 @@ import weakref
 import numpy as np
 import pytest
 import torch
+import torch_geometric
 from torch import nn
 from torch_geometric import nn as pyg
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.utils import trim_to_layer
 
 import penstock
 from penstock.errors import MissingFieldError, UsageError
@@ -144,15 +146,111 @@ def test_connections_that_skip_a_layer():
     assert "the model is trimmed" in caught.value.__notes__[0]
 
 
+class Cutting(Model):
+    """Cuts rows and edges itself, as PyG's documentation has it."""
+
+    def forward(self, x, edge_index, num_nodes, num_edges, *edges):
+        values = edges[0] if edges else None
+        for number, conv in enumerate(self.convs):
+            x, edge_index, values = trim_to_layer(number, num_nodes, num_edges, x, edge_index, values)
+            x = conv(x, edge_index, *([] if values is None else [values])).tanh()
+        return x
+
+
+@pytest.mark.parametrize("num_neighbors", [(4, 3, 2), (1, 1, 8)])
+@pytest.mark.parametrize("case", ["sage", "sage, max", "graph, weights", "gine", "gat", "gatv2, attributes", "transformer", "pna"])
+def test_models_that_cut_rows_themselves(case, num_neighbors):
+    """They are called as ever; each layer gives no more rows than are read, and nothing is compared."""
+    make, names = CASES[case]
+    model, batch = Cutting(make).double(), make_batch(make_data(3000, 30_000), num_neighbors)
+    edges = [batch.num_sampled_nodes, batch.num_sampled_edges, *of_edges(names, batch.num_edges)]
+    given = copy.deepcopy(edges[:2])
+    for conv in model.convs:
+        conv.dropout = 0.0
+    whole = results(model, batch, edges)
+    assert len(model(batch.x, batch.edge_index, *edges)) > batch.batch_size
+    penstock.trim(penstock.trim(model))
+    assert_alike(results(model, batch, edges), whole)
+    assert len(model(batch.x, batch.edge_index, *edges)) == batch.batch_size
+    assert edges[:2] == given
+    moved = batch.clone()
+    assert_alike(results(model, moved, edges), whole)
+
+
+@pytest.mark.parametrize("kind", [pyg.GraphSAGE, pyg.GAT, pyg.GIN])
+@pytest.mark.parametrize("by_name", [True, False])
+def test_models_of_pyg_that_cut_rows_themselves(kind, by_name):
+    model, batch = kind(WIDTH, 8, 3, 2).double(), make_batch(make_data(3000, 30_000))
+    cut = {"num_sampled_nodes_per_hop": batch.num_sampled_nodes, "num_sampled_edges_per_hop": batch.num_sampled_edges}
+    forward = (
+        (lambda x, edges: model(x, edges, **cut)) if by_name else lambda x, edges: model(x, edges, None, None, None, None, *cut.values())
+    )
+    whole = forward(batch.x, batch.edge_index)
+    assert len(whole) > batch.batch_size
+    penstock.trim(model)
+    found = forward(batch.x, batch.edge_index)
+    assert len(found) == batch.batch_size
+    assert_alike([found], [whole[: batch.batch_size]])
+
+
+def test_ways_to_name_what_cuts_rows():
+    def in_a_closure():
+        from torch_geometric.utils import trim_to_layer as cut
+
+        class Model(Cutting):
+            def forward(self, x, edge_index, num_nodes, num_edges):
+                for number, conv in enumerate(self.convs):
+                    x, edge_index, _ = cut(number, num_nodes, num_edges, x, edge_index)
+                    x = conv(x, edge_index)
+                return x
+
+        return Model
+
+    class InAMethod(Model):
+        def cut(self, number, *given):
+            return torch_geometric.utils.trim_to_layer(number, *given)
+
+        @torch.no_grad()
+        def forward(self, x, edge_index, num_nodes, num_edges):
+            for number, conv in enumerate(self.convs):
+                x, edge_index, _ = self.cut(number, num_nodes, num_edges, x, edge_index)
+                x = conv(x, edge_index)
+            return x
+
+    batch = make_batch()
+    for kind in (in_a_closure(), InAMethod):
+        model = kind(CASES["sage"][0]).double()
+        whole = model(batch.x, batch.edge_index, batch.num_sampled_nodes, batch.num_sampled_edges)
+        found = penstock.trim(model)(batch.x, batch.edge_index, batch.num_sampled_nodes, batch.num_sampled_edges)
+        assert len(found) == batch.batch_size
+        assert_alike([found], [whole[: batch.batch_size]])
+
+
+def test_edges_that_are_cut_need_no_second_look(monkeypatch):
+    """Each layer is given another view of the edges: of the same memory, so that numbers need not be compared, for which a device waits."""
+    compared = []
+    monkeypatch.setattr(torch, "equal", lambda *both: compared.append(both) or True)
+    model, batch = penstock.trim(Cutting(CASES["sage"][0]).double()), make_batch()
+    cut = [batch.num_sampled_nodes, batch.num_sampled_edges]
+    model(batch.x, batch.edge_index, *cut)
+    assert not compared
+    model(batch.x, batch.edge_index.clone(), *cut)
+    assert len(compared) == 1
+
+
 @pytest.mark.parametrize("num_neighbors", [(4, 3, 2), (1, 1, 8)], ids=["edges without rows", "fewer rows than are cut"])
 def test_rows_are_not_cut_twice(num_neighbors):
-    """PyG's models cut them too, if they are asked to: the error says that only one of the two may."""
-    model, batch = pyg.GraphSAGE(WIDTH, 8, 3, 2).double(), make_batch(make_data(3000, 30_000), num_neighbors)
-    cut = {"num_sampled_nodes_per_hop": batch.num_sampled_nodes, "num_sampled_edges_per_hop": batch.num_sampled_edges}
-    model(batch.x, batch.edge_index, **cut)
+    """By numbers that a model finds elsewhere: the error says so."""
+
+    class OfBatch(Cutting):
+        def forward(self, batch):
+            return super().forward(batch.x, batch.edge_index, batch.num_sampled_nodes, batch.num_sampled_edges)
+
+    model, batch = OfBatch(CASES["sage"][0]).double(), make_batch(make_data(3000, 30_000), num_neighbors)
+    model(batch)
     with pytest.raises((IndexError, RuntimeError)) as caught:
-        penstock.trim(model)(batch.x, batch.edge_index, **cut)
-    assert "do not cut rows a second time (trim_to_layer" in caught.value.__notes__[0]
+        penstock.trim(model)(batch)
+    assert "do not cut rows a second time, but by trim_to_layer with lists that" in caught.value.__notes__[0]
 
 
 @pytest.mark.parametrize("case", ["sage", "sage, max", "graph, weights", "gine", "gat", "gatv2, attributes", "transformer, plain", "edge"])

@@ -76,7 +76,7 @@ def test_peers(mode, toy, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["peers", str(store), "--mode", mode, "--rounds", "2", "--warmup", "0", "--batches", "1"])
     peers.main()
     result = json.loads((toy / "results" / f"peers-small-{mode}.json").read_text())
-    assert len(result["contenders"]) == (2 if mode == "loop" else 1)
+    assert len(result["contenders"]) == (3 if mode == "loop" else 1)
     for row in result["contenders"].values():
         assert row["seeds_per_s"]["median"] > 0
         assert (row["features_gb_per_s"]["median"] > 0) == (mode != "sample")

@@ -200,17 +200,21 @@ def row_ptr_of(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def _copied(edge_index: torch.Tensor, num_src: int, num_dst: int | None) -> Hops | None:
-    """Return the hops of a batch with equal edges. If there are no edges, those of any batch with such numbers of nodes."""
-    known = _copies.get(edge_index)
-    if known is not None and known[0]() is not None:
-        return known[1]
-    noted = [(reference(), hops) for reference, hops in list(_hops.data.items())]  # copied first: threads add to it meanwhile
+    """Return the hops of the batch whose memory the edges are, or of one with equal edges; None if several differ. If there are no edges,
+    those of any batch with such numbers of nodes."""
+    copies, noted = (  # copied first: threads add to them meanwhile
+        [(reference(), value) for reference, value in list(table.data.items())] for table in (_copies, _hops)
+    )
+    for copy, (original, hops) in copies:
+        if copy is not None and original() is not None and (copy is edge_index or _is_same(edge_index, copy)):
+            return hops
     found = [
         (edges, hops)
         for edges, hops in noted
         if edges is not None and num_src in hops.num_src and (num_dst is None or num_dst in hops.num_dst)
         if hops.num_writes == _num_writes(edges) and _are_equal(edge_index, edges)
     ]
+    found = [(edges, hops) for edges, hops in found if edge_index.numel() and _is_same(edge_index, edges)] or found
     if not found or (edge_index.numel() and len({(hops.num_src, hops.num_dst) for _, hops in found}) > 1):
         return None
     edges, hops = found[-1]
@@ -249,7 +253,13 @@ def _check_edges(store) -> None:
 
 
 def _are_equal(now: torch.Tensor, made: torch.Tensor) -> bool:
-    return (now.shape, now.dtype) == (made.shape, made.dtype) and torch.equal(now, made.to(now.device))
+    return (now.shape, now.dtype) == (made.shape, made.dtype) and (_is_same(now, made) or torch.equal(now, made.to(now.device)))
+
+
+def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether both are the same memory, read alike: a view of all of a tensor, which needs no look at its numbers."""
+    memory, others = ((each.device, each.data_ptr(), each.dtype, each.shape, each.stride()) for each in (one, other))
+    return memory == others
 
 
 def _known_after(batch: Data | HeteroData) -> dict[NodeType | None, tuple[int, ...] | None]:

@@ -101,7 +101,7 @@ class Forward:
 
     def note(self, edge_index: Tensor, rows: Tensor, num_hops: int, *, is_short: bool) -> bool:
         """Note a layer that is given these rows of sources. Returns whether there are too many: rows that are incomplete may be read."""
-        given = self._given.setdefault(id(edge_index), [])
+        given = self._given.setdefault(edge_index.data_ptr() or id(edge_index), [])  # of views of the same edges too
         if not any(each() is rows for each in given):
             given.append(weakref.ref(rows))
         self._is_short |= is_short

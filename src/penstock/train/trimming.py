@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from inspect import getclosurevars, isfunction, unwrap
 from typing import Any, TypeVar
 
 from torch import nn
 from torch_geometric import nn as pyg
+from torch_geometric.utils import trim_to_layer
 
 from penstock.errors import NotSupportedError, UsageError
 from penstock.inference.pyg_models import is_of_one_row
@@ -87,9 +89,32 @@ def trim(model: Model, also: Collection[type[pyg.MessagePassing]] = ()) -> Model
         model.forward = _Explaining(model, type(model))
         model.register_forward_pre_hook(name_part, with_kwargs=True)
     for part in model.modules():
-        if isinstance(part, pyg.JumpingKnowledge) and _cut_alike not in part._forward_pre_hooks.values():
-            part.register_forward_pre_hook(_cut_alike, with_kwargs=True)
+        if isinstance(part, pyg.JumpingKnowledge):
+            _hook(part, _cut_alike)
+        if _cuts_rows(type(part)):
+            _hook(part, _leave_uncut)
     return model
+
+
+def _hook(part: nn.Module, hook: Any) -> None:
+    """Have a part's arguments pass through a function, which is there once."""
+    if hook not in part._forward_pre_hooks.values():
+        part.register_forward_pre_hook(hook, with_kwargs=True)
+
+
+def _cuts_rows(kind: type) -> bool:
+    """Whether a class of modules cuts rows itself, by PyG's `trim_to_layer`."""
+    methods = (unwrap(method) for base in kind.__mro__ for method in vars(base).values() if isfunction(method))
+    return any(map(_calls_it, methods))
+
+
+def _calls_it(method: Any) -> bool:
+    """Whether a function may call `trim_to_layer`, by whatever name."""
+    try:
+        found = getclosurevars(method)
+    except (TypeError, ValueError):  # it is none of Python's; or something that it needs is not there yet
+        return False
+    return any(each is trim_to_layer for each in (*found.nonlocals.values(), *found.globals.values())) or "trim_to_layer" in found.unbound
 
 
 def _check(conv: Any, also: Collection[type]) -> None:
@@ -137,11 +162,25 @@ class _Explaining(Replacing):
             if isinstance(error, IndexError) or any(word in str(error).lower() for word in ("size", "narrow")):
                 error.add_note(
                     "the model is trimmed: a layer gives fewer rows than it is given, the first ones; skip it by out + x[: len(out)], and "
-                    "do not cut rows a second time (trim_to_layer, num_sampled_nodes_per_hop)"
+                    "do not cut rows a second time, but by trim_to_layer with lists that forward() is given"
                 )
             raise
         finally:
             here.forward = before
+
+
+def _leave_uncut(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Of a part that calls `trim_to_layer`: the numbers of nodes and edges by hop that it is given are such that nothing is cut by them.
+    The layers have cut those rows already."""
+    return tuple(map(_of_one_hop, args)), {name: _of_one_hop(value) for name, value in kwargs.items()}
+
+
+def _of_one_hop(counts: Any) -> Any:
+    """Numbers by hop, also those of each type, as if nothing was found after the first; anything else as it is."""
+    if isinstance(counts, dict) and all(isinstance(value, list) for value in counts.values()):
+        return {key: _of_one_hop(value) for key, value in counts.items()}
+    is_counts = isinstance(counts, list) and all(isinstance(count, int) for count in counts)
+    return [count if hop == 0 else 0 for hop, count in enumerate(counts)] if is_counts else counts
 
 
 def _cut_alike(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
