@@ -16,6 +16,10 @@ from torch_geometric.data import Data, HeteroData
 
 from penstock.errors import NotSupportedError, StateError, UsageError
 from penstock.feed.arguments import (
+    NO_PARTS,
+    NO_PROCESSES,
+    NO_SAMPLER,
+    Absent,
     Choose,
     as_positions,
     as_rank,
@@ -64,6 +68,14 @@ class Loader:
 
     _ranks_wait = True
     """Whether ranks may wait for each other in each step, in which case they need equally many batches."""
+
+    collate_fn = Absent(NO_PARTS)
+    filter_fn = Absent(NO_PARTS)
+    node_sampler = Absent(NO_SAMPLER)
+    link_sampler = Absent(NO_SAMPLER)
+    enable_cpu_affinity = Absent(NO_PROCESSES)
+    enable_multithreading = Absent(NO_PROCESSES)
+    enable_memory_log = Absent(NO_PROCESSES)
 
     def __init__(
         self,
