@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
-from torch.utils.data import SequentialSampler
+from torch.utils.data import SequentialSampler, get_worker_info
 from torch_geometric.data import Data, HeteroData
 
 from penstock.errors import NotSupportedError, StateError, UsageError
@@ -52,6 +52,12 @@ Batch = Data | HeteroData
 
 EPOCH_OF_CALLS = (1 << 64) - 1
 """The epoch under which `loader(index)` draws; no pass ever reaches it."""
+
+
+def _epoch_of_calls() -> int:
+    """That epoch; in a worker process of torch's, which counts calls from 0 in each pass, one of its seed, which is new in each pass."""
+    worker = get_worker_info()
+    return EPOCH_OF_CALLS if worker is None else EPOCH_OF_CALLS - 1 - worker.seed % (1 << 63)
 
 
 class Loader:
@@ -255,7 +261,7 @@ class Loader:
         made again as it is delivered. A `sampler` has no such order, so it needs an `index`."""
         engine, maker = self.engine, self.engine.maker
         if index is not None and epoch is None and batch is None:
-            epoch, batch = EPOCH_OF_CALLS, next(self._calls)
+            epoch, batch = _epoch_of_calls(), next(self._calls)
         epoch, batch = epoch or 0, batch or 0
         if index is None:
             if isinstance(maker.order, GivenOrder):
