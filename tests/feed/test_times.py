@@ -114,6 +114,22 @@ def test_links_do_not_see_themselves(caplog):
         assert ("links that a batch asks about" in caplog.text) == sees
 
 
+@pytest.mark.parametrize("level", ["node", "edge"])
+def test_links_that_look_at_the_graph_before_they_came(level, caplog):
+    """No sample has them, whatever the rule is: nothing is said of what a model might see. Links that look later are warned of."""
+    data = timed_data(level)
+    times = data.time[data.edge_index[0]] if level == "node" else data.edge_time
+    given = {"num_neighbors": [3], "time_attr": "time" if level == "node" else "edge_time"}
+    cases = [(-1, None, False), (-1, 5, False), (1, None, True), (1, 5, True), (9, 5, False)]
+    for links, rule, (later, window, sees) in product((slice(None), slice(0, 60)), ("<=", "<"), cases):
+        caplog.clear()
+        link_arguments._warn_of_leaks.cache_clear()
+        ends = None if links.stop is None else data.edge_index[:, links]
+        moments = (times + later)[links]
+        LinkNeighborLoader(data, **given, edge_label_index=ends, edge_label_time=moments, temporal_rule=rule, time_window=window)
+        assert ("links that a batch asks about" in caplog.text) == sees
+
+
 def test_last_takes_the_latest():
     """Of each list; of equal times those that come later in it, as PyG's stable sort has them."""
     data = Data(num_nodes=9, edge_index=torch.stack([torch.arange(1, 9), torch.zeros(8, dtype=torch.int64)]))

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 from torch_geometric.data import Data, TensorAttr
 from torch_geometric.nn import SAGEConv
 from torch_geometric.sampler import SamplerOutput
@@ -265,3 +266,17 @@ def test_a_class_that_sees_what_is_set():
     assert {"edge_index", "row_ptr", "e_id", "num_sampled_nodes", "input_id"} <= set(Watched.names)
     assert "n_id" not in Watched.names
     assert torch.equal(batch.x, data.x[batch.n_id // 10])
+
+
+def test_a_loader_that_torchs_workers_call():
+    """As the `collate_fn` of a DataLoader with worker processes: each pass draws anew, and by torch's seed."""
+
+    def draw():
+        torch.manual_seed(5)
+        return [[penstock.digest(batch) for batch in batches] for _ in range(2)]
+
+    loader = NeighborLoader(homogeneous_data(), [2, 2], seed=0)
+    batches = DataLoader(range(100), batch_size=50, collate_fn=loader, num_workers=2, multiprocessing_context="fork")
+    passes = draw()
+    assert len({*passes[0], *passes[1]}) == 4
+    assert draw() == passes

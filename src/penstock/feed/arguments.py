@@ -8,7 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -225,3 +225,21 @@ def refuse_sampler(neighbor_sampler: Any) -> None:
         raise NotSupportedError(
             "neighbor_sampler is not supported: Penstock samples itself; torch_geometric.loader.NodeLoader takes a sampler of your own"
         )
+
+
+NO_PARTS = "batches are made as a whole, and transform is called on each. In place of PyG's ZipLoader write zip(a, b)"
+NO_SAMPLER = "Penstock samples itself. In place of model.inference(loader) write penstock.infer(model, data)"
+NO_PROCESSES = "it is for worker processes, and num_workers are threads here"
+
+
+class Absent:
+    """An attribute of PyG's loaders that these have not: `hasattr` says so, and who asks for it learns why, and what to do instead."""
+
+    def __init__(self, why: str) -> None:
+        self._why, self._name = why, ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, loader: Any, kind: type) -> NoReturn:
+        raise AttributeError(f"{kind.__name__} has no {self._name}: {self._why}")

@@ -17,7 +17,7 @@ from torch_geometric.sampler.base import NegativeSamplingMode
 from penstock.errors import InputError, MissingFieldError, NodeIdError, UsageError
 from penstock.feed.inputs import Input
 from penstock.feed.inputs.base import IDS_GIVEN, as_numbers, as_seed_ids, edge_type_of
-from penstock.feed.links import ChosenLinks, Ends, FieldLabels, GivenEnds, LinkSeeds
+from penstock.feed.links import ChosenLinks, FieldLabels, GivenEnds, LinkSeeds
 from penstock.records import EdgeType, Graph, reverses_of
 from penstock.sample.negatives import Candidates, Negatives, adjacency_of, known_edges, make_candidates
 from penstock.sample.times import ANY_EARLIER, Timestamps, as_moments, check_moments
@@ -68,8 +68,8 @@ def choose_links(
     left_out = choose_left_out(source.graph, edge_type, exclude_links)
     if bidirectional:
         _check_reverses(source.graph, edge_type, left_out)
-    shows_links = not left_out and not (times is not None and times.rule.is_strict)
-    if shows_links and (are_all or _are_edges(source.graph, edge_type, ends)):
+    moments = _moments(edge_label_time, links, times)
+    if not left_out and _are_shown(source.graph, edge_type, links, times, moments):
         _warn_of_leaks()
     negatives = None
     if neg_sampling is not None:
@@ -81,7 +81,7 @@ def choose_links(
         disjoint=disjoint or times is not None,
         labels=_labels(edge_label, len(ends), neg_sampling, links.field),
         input_ids=links.input_ids if input_id is None else _input_ids(input_id, len(ends)),
-        times=_moments(edge_label_time, links, times),
+        times=moments,
         rule=ANY_EARLIER if times is None else times.rule,
         negatives=negatives,
         left_out=left_out,
@@ -160,17 +160,22 @@ def _check_reverses(graph: Graph, edge_type: EdgeType, left_out: Sequence[tuple[
         )
 
 
-def _are_edges(graph: Graph, edge_type: EdgeType, ends: Ends) -> bool:
-    """Whether most of a few links are edges of their type."""
-    csc = graph.adjacency.get(edge_type)
-    if csc is None:
-        return False
-    links = ends.at(np.linspace(0, len(ends) - 1, min(LOOKED_AT, len(ends)), dtype=np.int64))
-    if csc.are_edges is not None:
-        found = csc.are_edges(*links)
-    else:
-        found = [source in csc.indices[csc.indptr[target] : csc.indptr[target + 1]] for source, target in zip(*links, strict=True)]
-    return 2 * sum(found) > len(found)
+def _are_shown(graph: Graph, edge_type: EdgeType, links: ChosenLinks, times: Timestamps | None, moments: np.ndarray | None) -> bool:
+    """Whether most of a few links are edges of their type, in time for their own samples."""
+    csc, ends = graph.adjacency.get(edge_type), links.ends
+    if csc is None or (times is None and links.are_all):
+        return csc is not None
+    looked_at = np.linspace(0, len(ends) - 1, min(LOOKED_AT, len(ends)), dtype=np.int64)
+    sources, targets = ends.at(looked_at)
+    if csc.are_edges is not None:  # other processes have their times
+        return not (times is not None and times.rule.is_strict) and 2 * csc.are_edges(sources, targets).sum() > looked_at.size
+    num_shown = 0
+    for number, source, target in zip(looked_at, sources, targets, strict=True):
+        first = csc.indptr[target]
+        positions = first + np.flatnonzero(csc.indices[first : csc.indptr[target + 1]] == source)
+        is_shown = times is None or moments is None or times.in_time(edge_type, csc, positions, int(moments[number])).any()
+        num_shown += positions.size > 0 and bool(is_shown)
+    return 2 * num_shown > looked_at.size
 
 
 @functools.cache

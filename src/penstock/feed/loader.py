@@ -11,11 +11,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
-from torch.utils.data import SequentialSampler
+from torch.utils.data import SequentialSampler, get_worker_info
 from torch_geometric.data import Data, HeteroData
 
 from penstock.errors import NotSupportedError, StateError, UsageError
 from penstock.feed.arguments import (
+    NO_PARTS,
+    NO_PROCESSES,
+    NO_SAMPLER,
+    Absent,
     Choose,
     as_positions,
     as_rank,
@@ -50,6 +54,12 @@ EPOCH_OF_CALLS = (1 << 64) - 1
 """The epoch under which `loader(index)` draws; no pass ever reaches it."""
 
 
+def _epoch_of_calls() -> int:
+    """That epoch; in a worker process of torch's, which counts calls from 0 in each pass, one of its seed, which is new in each pass."""
+    worker = get_worker_info()
+    return EPOCH_OF_CALLS if worker is None else EPOCH_OF_CALLS - 1 - worker.seed % (1 << 63)
+
+
 class Loader:
     """Mini-batches of sampled neighbourhoods.
 
@@ -64,6 +74,14 @@ class Loader:
 
     _ranks_wait = True
     """Whether ranks may wait for each other in each step, in which case they need equally many batches."""
+
+    collate_fn = Absent(NO_PARTS)
+    filter_fn = Absent(NO_PARTS)
+    node_sampler = Absent(NO_SAMPLER)
+    link_sampler = Absent(NO_SAMPLER)
+    enable_cpu_affinity = Absent(NO_PROCESSES)
+    enable_multithreading = Absent(NO_PROCESSES)
+    enable_memory_log = Absent(NO_PROCESSES)
 
     def __init__(
         self,
@@ -243,7 +261,7 @@ class Loader:
         made again as it is delivered. A `sampler` has no such order, so it needs an `index`."""
         engine, maker = self.engine, self.engine.maker
         if index is not None and epoch is None and batch is None:
-            epoch, batch = EPOCH_OF_CALLS, next(self._calls)
+            epoch, batch = _epoch_of_calls(), next(self._calls)
         epoch, batch = epoch or 0, batch or 0
         if index is None:
             if isinstance(maker.order, GivenOrder):

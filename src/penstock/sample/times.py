@@ -54,6 +54,10 @@ class TimeRule:
         """int64[n]: the latest time of an edge for each of int64[n] moments of seeds."""
         return moments - self.is_strict
 
+    def allows(self, times: np.ndarray, moment: int) -> np.ndarray:
+        """bool[n]: which edges, of int[n] times, are in time for a seed at `moment`."""
+        return (times < moment if self.is_strict else times <= moment) & (self.window is None or times >= moment - self.window)
+
     def describe(self) -> dict[str, Any]:
         """For a loader's state; empty for PyG's rule."""
         return ({"temporal_rule": "<"} if self.is_strict else {}) | ({} if self.window is None else {"time_window": self.window})
@@ -86,6 +90,15 @@ class Timestamps:
         if node_type not in self.of_nodes:
             raise UsageError(f"give input_time, the time of each seed: seeds are of type {node_type!r}, which has no {self.name!r}")
         return self.of_nodes[node_type][seeds].astype(np.int64)
+
+    def in_time(self, edge_type: EdgeType, csc: CSC, positions: np.ndarray, moment: int) -> np.ndarray:
+        """bool[n]: which of the edges at `positions` in the lists are in time for a seed at `moment`."""
+        if edge_type in self.of_edges:
+            numbers = positions if self.by_position or csc.edge_ids is None else csc.edge_ids[positions]
+            return self.rule.allows(self.of_edges[edge_type][numbers], moment)
+        if edge_type[0] in self.of_nodes:
+            return self.rule.allows(self.of_nodes[edge_type[0]][csc.indices[positions]], moment)
+        return np.ones(positions.size, dtype=bool)
 
 
 def choose_times(

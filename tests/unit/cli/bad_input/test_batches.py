@@ -98,6 +98,18 @@ def test_arguments(store):
     loader = NeighborLoader(make_data(), [2])
     for copied in (pickle.dumps, copy.copy, copy.deepcopy):
         refused(NotSupportedError, copied, loader)
+    for name in (
+        "collate_fn",
+        "filter_fn",
+        "node_sampler",
+        "link_sampler",
+        "enable_cpu_affinity",
+        "enable_multithreading",
+        "enable_memory_log",
+    ):
+        assert f"NeighborLoader has no {name}: " in refused(AttributeError, getattr, loader, name)
+        assert not hasattr(loader, name)
+        assert not hasattr(NeighborLoader, name)
     for change in ({"batch": -1}, {"batch": 999}):
         refused(StateError, loader.load_state_dict, {**loader.state_dict(), **change})
     assert "a sampler of your own" in load(NotSupportedError, neighbor_sampler=object())
