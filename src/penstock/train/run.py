@@ -97,8 +97,8 @@ def train(
         own = digest, config, ranks.carrier(config.device)
         ranks.agree(partial(_check_alike, own, ranks.from_first(lambda: own)))
         if isinstance(store, PartsStore):
-            _, edge_type = ranks.agree(lambda: what_is_learnt(store, config))
-            ranks.together(lambda: store.read_labels(config, edge_type))
+            target, edge_type = ranks.agree(lambda: what_is_learnt(store, config))
+            ranks.together(lambda: store.read_labels(config, target, edge_type))
         # refuses most of what cannot work before the folder is made
         run = ranks.agree(lambda: _Run(config, store, folder, observer or Observer(), ranks))
         ranks.agree(lambda: _check_predictions(file, run.data))
