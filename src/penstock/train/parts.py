@@ -35,7 +35,7 @@ from penstock.train.ranks import Ranks
 
 @contextmanager
 def joined(path: str, ranks: Ranks) -> Iterator[PartitionedGraph | None]:
-    """Join the partition at a path, and take this process's place in it; None where it is none, but a store."""
+    """Join the partition at a path, and learn who has which part; None where it is none, but a store."""
     if not any(ranks.gather(is_partition(path))):
         yield None
         return
@@ -46,8 +46,7 @@ def joined(path: str, ranks: Ranks) -> Iterator[PartitionedGraph | None]:
             raise UsageError(f"{path} is a partition of one part: train on the store that it was cut from")
         raise UsageError(f"{path} is a partition, which several processes train on together: start {count}, by torchrun")
     with join(path, group=ranks.group) as graph:
-        ranks.place = graph.rank
-        ranks.numbers = ranks.gather(ranks.number)
+        ranks.numbers = [number for _, number in sorted(ranks.gather((graph.rank, ranks.number)))]
         yield graph
 
 
@@ -76,6 +75,11 @@ class PartsStore(HasLinks):
     def held_out(self) -> Mapping[str, Any]:
         """See `HasLinks`."""
         return self.manifest.held_out
+
+    @property
+    def rank(self) -> int:
+        """Of this process in the partition: see `PartitionedGraph`."""
+        return self._joined.rank
 
     @property
     def num_nodes(self) -> dict[NodeType, int]:
