@@ -315,6 +315,18 @@ def test_who_joins_again_is_not_let_in_by_those_of_before(processes):
         one.close()
 
 
+def test_words_that_are_no_text(processes, monkeypatch):
+    """A path of other bytes, say."""
+
+    def answer(table, rows, part):
+        raise TierError("no \udcff.npy")
+        yield
+
+    monkeypatch.setattr(Table, "answer", answer)
+    with pytest.raises(TierError, match=r"rank 1 .* could not give rows of its part: no \?.npy"):
+        read(processes.tier(), [1])
+
+
 def test_long_words_are_cut(processes, monkeypatch):
     def answer(table, rows, part):
         raise TierError("x" * 100_000)

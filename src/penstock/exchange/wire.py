@@ -87,7 +87,7 @@ def receive_text(end: socket.socket, num_bytes: int) -> str:
 
 def send_error(end: socket.socket, message: str) -> None:
     """Answer with the text of an error."""
-    text = message.encode()[:_MOST_TEXT]
+    text = message.encode(errors="replace")[:_MOST_TEXT]
     send(end, FAILED, len(text), text)
 
 
