@@ -18,6 +18,7 @@ from penstock.exchange.tables import FIELDS, Table
 from penstock.partition import make_book
 from penstock.records import NODE
 from tests.contract.tiers import TierContract
+from tests.partitions import free_addresses
 
 DIGEST, TOKEN = "0123456789abcdef", b"t" * 32
 
@@ -283,6 +284,47 @@ def test_garbage_at_the_address():
         peer = Peer(address, wire.Hello(TOKEN, 0, 0, DIGEST), 1, 1, 5.0)
         with pytest.raises(TierError, match=r"has not answered .somebody else is there, or it joined otherwise.: every process joins"):
             peer.connect(0.0)
+
+
+def test_a_connection_to_itself_is_nobody(processes, monkeypatch):
+    """Who asks again and again at a port of its own machine where nobody listens yet is given that port itself, by chance."""
+    peer, create = processes.peers[1], socket.create_connection
+    ports = iter([free_addresses(1)[0].rpartition(":")[2]])
+
+    def connect(address, timeout):
+        if (port := next(ports, None)) is None:
+            return create(address, timeout)
+        return create(("127.0.0.1", int(port)), timeout, ("127.0.0.1", int(port)))
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    peer.connect(time.monotonic() + 5)
+    assert read(processes.tier(), [1, 3]) == [1, 3]
+    assert next(ports, None) is None
+
+
+def test_who_joins_again_is_not_let_in_by_those_of_before(processes):
+    """Processes that join once more, by the same addresses, meet those who do too, and nobody who is about to end."""
+    assert read(processes.tier(), [1, 3]) == [1, 3]
+    address = processes.peers[1].address
+    again = Peer(address, wire.Hello(TOKEN, 0, 0, DIGEST, b"another1"), 1, 1, 5.0)
+    with pytest.raises(TierError, match=r"rank 1 .* has not answered .*: every process joins the same partition"):
+        again.connect(0.0)
+    for rank, session in ((0, bytes(8)), (2, b"another1")):
+        one = Peer(address, wire.Hello(TOKEN, rank, 0, DIGEST, session), 1, 1, 5.0)
+        one.connect(0.0)
+        one.close()
+
+
+def test_words_that_are_no_text(processes, monkeypatch):
+    """A path of other bytes, say."""
+
+    def answer(table, rows, part):
+        raise TierError("no \udcff.npy")
+        yield
+
+    monkeypatch.setattr(Table, "answer", answer)
+    with pytest.raises(TierError, match=r"rank 1 .* could not give rows of its part: no \?.npy"):
+        read(processes.tier(), [1])
 
 
 def test_long_words_are_cut(processes, monkeypatch):

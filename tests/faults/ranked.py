@@ -134,6 +134,17 @@ def parts(folder, rank):
     return run(folder, "parts-run", store="parts", order="random")
 
 
+def rotated(folder, rank):
+    """Each of three has the part of the next number."""
+    part = f"part-{(rank + 1) % 3}"
+    return {
+        "store": run(folder, "thirds-run", epochs=1),
+        "parts": run(folder, "rotated-run", store=f"thirds/{part}", order="random", epochs=1),
+        "bare": run(folder, "bare-thirds-run", **BARE, epochs=1),
+        "bare parts": run(folder, "bare-rotated-run", **BARE | {"store": f"bare-thirds/{part}"}, order="random", epochs=1),
+    }
+
+
 def typed_parts(folder, rank):
     more = dict(order="random", num_workers=2, policy="presample", cache="20%")
     return run(folder, "typed_parts", store="typed-parts", dropout=0.0, epochs=1, weight_decay=0.1, **more)

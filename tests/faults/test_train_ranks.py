@@ -522,12 +522,21 @@ def test_who_waits_in_a_step_says_so(monkeypatch, caplog):
     assert all(one >= 0.2 for one in said)
 
 
+def test_whoever_has_which_part(folder):
+    """Gradients of three are summed in the order in which they would be over the store."""
+    cut(Store.open(folder / "store"), folder / "thirds", 3)
+    cut(Store.open(folder / "bare"), folder / "bare-thirds", 3)
+    for said in start_and_ask(folder, "rotated", num_ranks=3)["rotated"]:
+        assert said["parts"]["digest"] == said["store"]["digest"]
+        assert said["bare parts"]["digest"] == said["bare"]["digest"]
+
+
 @pytest.mark.deep
 def test_several_for_each_part(folder):
-    """Sums of gradients come together in another order then, so that weights differ in their last bits."""
-    said = start_and_ask(folder, "plain", "parts", "interrupted", "resumed", "bare", "bare_parts", num_ranks=4)
-    for what in ("plain", "parts", "resumed", "bare", "bare_parts"):
-        assert len({one["digest"] for one in said[what]}) == 1
+    """Then, too, the weights are those over the store."""
+    said = start_and_ask(folder, "whole", "parts", "interrupted", "resumed", "bare", "bare_parts", num_ranks=4)
+    for one, other in (("whole", "parts"), ("whole", "resumed"), ("bare", "bare_parts")):
+        assert len({each["digest"] for each in (*said[one], *said[other])}) == 1
     assert {one["steps"] for one in said["interrupted"]} == {3 - 1}
 
 

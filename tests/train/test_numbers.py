@@ -107,7 +107,7 @@ def test_numbers_of_a_partition(tmp_path):
     book = SimpleNamespace(owners=np.zeros_like, local=lambda ids, number: ids)
     parts = PartsStore("", SimpleNamespace(part=part, num_nodes={NODE: 400}, books={NODE: book}), Ranks(), None)
     for metric, ids, expected in (("mae", [3, 4, 6], [0.0, 1.0, 3.0]), ("auto", [3, 5, 6], [0, -1, 3])):
-        parts.read_labels(TrainConfig(store="", metric=metric), None)
+        parts.read_labels(TrainConfig(store="", metric=metric), NODE, None)
         found = parts.node_field("y", NODE)[np.array(ids)]
         assert (found.dtype.kind, found.tolist()) == ("f" if metric == "mae" else "i", expected)
 

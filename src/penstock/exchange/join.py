@@ -40,6 +40,8 @@ logger = logging.getLogger("penstock")
 
 _LOOK_S = 1.0
 _SAY_S = 10.0
+_MOST_S = 1_000_000
+"""Longest `timeout_s`: a system's clock refuses some that are longer."""
 
 
 class PartitionedGraph:
@@ -160,26 +162,26 @@ def join(
             reach these ports can read the graph.
         rank: of this process in `addresses`.
         host: name or address at which others reach this machine, IPv4 or IPv6; default: the address from which it reaches MASTER_ADDR.
-        timeout_s: how long others may take to join, and to answer a request.
+        timeout_s: how long others may take to answer a request, and to join; in a group, they may take as long as it waits to come here.
     Raises:
-        UsageError: parts have different numbers of processes; there is no group; an address is invalid.
+        UsageError: parts have different numbers of processes; there is no group; an address or `timeout_s` is invalid.
         StoreError: the part cannot be opened.
-        TierError: another process cannot be reached, or has joined another partition.
+        TierError: another process cannot be reached, has ended, or has joined another partition.
     """
-    if not timeout_s > 0:
-        raise UsageError(f"timeout_s must be above 0, got {timeout_s}")
-    num_parts = num_parts_at(path)
+    if not (isinstance(timeout_s, (int, float)) and 0 < timeout_s <= _MOST_S):
+        raise UsageError(f"timeout_s must be seconds above 0, at most {_MOST_S:,}; got {timeout_s!r}")
     if addresses is not None:
-        return _join_by_addresses(path, num_parts, addresses, rank, timeout_s)
+        return _join_by_addresses(path, addresses, rank, timeout_s)
     if rank is not None:
         raise UsageError("rank goes with addresses: a group knows its ranks")
-    return _join_group(path, num_parts, group, host, timeout_s)
+    return _join_group(path, group, host, timeout_s)
 
 
-def _join_by_addresses(path: Any, num_parts: int | None, addresses: Sequence[str], rank: int | None, timeout_s: float) -> PartitionedGraph:
-    places = [_parse(address) for address in addresses]
-    if not isinstance(rank, int) or not 0 <= rank < len(places):
-        raise UsageError(f"rank must say which of the {len(places)} addresses is this process's, from 0 on; got {rank}")
+def _join_by_addresses(path: Any, addresses: Sequence[str], rank: int | None, timeout_s: float) -> PartitionedGraph:
+    places, num_parts = [_parse(address) for address in addresses], num_parts_at(path)
+    if not isinstance(rank, (int, np.integer)) or not 0 <= rank < len(places):
+        raise UsageError(f"rank must say which of the {len(places)} addresses is this process's, from 0 on; got {rank!r}")
+    rank = int(rank)
     part = _open_part(path, None if num_parts is None else rank % num_parts)
     if part.number != rank % part.num_parts:
         raise UsageError(f"rank {rank} has part {rank % part.num_parts} of {part.num_parts}, and {path} is part {part.number}")
@@ -190,7 +192,7 @@ def _join_by_addresses(path: Any, num_parts: int | None, addresses: Sequence[str
     return _enter(part, door, places, parts, rank, token, timeout_s)
 
 
-def _join_group(path: Any, num_parts: int | None, group: Any, host: str | None, timeout_s: float) -> PartitionedGraph:
+def _join_group(path: Any, group: Any, host: str | None, timeout_s: float) -> PartitionedGraph:
     import torch.distributed as dist
 
     from penstock.exchange.aside import gather_objects
@@ -203,12 +205,20 @@ def _join_group(path: Any, num_parts: int | None, group: Any, host: str | None, 
     failed: Exception | None = None
     mine: Any = None
     try:
+        num_parts = num_parts_at(path)
         part = _open_part(path, None if num_parts is None else ours * num_parts // world)
         door = _open_door(host or own_address(), 0)
         mine = part.number, part.manifest.digest, door.getsockname()[:2], secrets.token_bytes(wire.TOKEN_BYTES)
     except (StoreError, UsageError, OSError) as error:
         failed = error
-    said = gather_objects(mine, group)  # also after an error here, since the others wait
+    try:
+        said = gather_objects(mine, group)  # also after an error here, since the others wait
+    except RuntimeError as error:
+        if mine is not None:
+            door.close()
+        raise failed or TierError(
+            f"another of the {world} processes has ended before it joined, or was silent for as long as the group waits: see what it says"
+        ) from error
     if failed is not None:
         raise failed
     try:
@@ -234,7 +244,7 @@ def _enter_group(part: Part, door: socket.socket, said: Sequence[Any], ours: int
 def _enter(
     part: Part, door: socket.socket, places: Sequence[Address], parts: Sequence[int], rank: int, token: bytes, timeout_s: float
 ) -> PartitionedGraph:
-    us = wire.Hello(token, rank, part.number, part.manifest.digest)
+    us = wire.Hello(token, rank, part.number, part.manifest.digest, secrets.token_bytes(wire.SESSION_BYTES))
     peers = [Peer(place, us, r, parts[r], timeout_s) for r, place in enumerate(places)]
     graph, deadline = PartitionedGraph(part, us, peers, door), time.monotonic() + timeout_s
     try:
@@ -291,7 +301,7 @@ def _parse(address: str) -> Address:
     host, colon, port = str(address).rpartition(":")
     is_bracketed = host.startswith("[") and host.endswith("]")
     host = host[1:-1] if is_bracketed else host
-    if not host or not colon or not port.isdigit() or not 0 < int(port) < 1 << 16 or (":" in host and not is_bracketed):
+    if not host or not colon or not port.isdecimal() or not 0 < int(port) < 1 << 16 or (":" in host and not is_bracketed):
         raise UsageError(f"an address is host:port, for instance 10.0.0.1:7000, or [fd00::1]:7000; got {address!r}")
     return Address(host, int(port))
 

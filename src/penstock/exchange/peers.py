@@ -174,6 +174,8 @@ class Peer:
         """Connect and exchange hellos; OSError if nobody answers."""
         end = socket.create_connection(self.address, self._timeout_s)
         try:
+            if end.getsockname() == end.getpeername():  # the system gave it the port that it looked for, where nobody listens
+                raise EOFError
             wire.prepare(end)
             end.sendall(self._us.to_bytes())
             found = wire.receive_hello(end)

@@ -45,6 +45,7 @@ class Server:
         self._ends: set[socket.socket] = set()
         self._lock, self._is_over = threading.Lock(), False
         self._goodbyes, self._heard = set[int](), threading.Condition()
+        self._sessions = dict[int, bytes]()
         threading.Thread(target=self._accept, name="penstock-exchange-door", daemon=True).start()
 
     def close(self) -> None:
@@ -86,6 +87,9 @@ class Server:
             hello = wire.receive_hello(end)
             if not hmac.compare_digest(hello.token, self._us.token):
                 return
+            with self._lock:
+                if self._sessions.setdefault(hello.rank, hello.session) != hello.session:
+                    return  # it joins again, by the same addresses: this process does not yet, or never will
             end.sendall(self._us.to_bytes())
             end.settimeout(None)
             while True:

@@ -3,7 +3,7 @@
 In: numbers and buffers. Out: bytes, and back. Invariant: received bytes are only interpreted as numbers of a fixed size, rows of a known
 size, or the text of an error. All numbers are little-endian.
 
-    hello     magic, token, rank, part, digest of the partition; answered in the same form
+    hello     magic, token, rank, part, digest of the partition, session; answered in the same form
     request   table, number of rows; their ids, int32 or int64 as in the table
     answer    in pieces, so that gathering, sending and placing rows overlap: status, number of bytes; then the next rows, field by field,
               or the text of an error, which ends the answer
@@ -15,8 +15,8 @@ import socket
 import struct
 from typing import Any, NamedTuple
 
-MAGIC = b"penstk03"
-TOKEN_BYTES = 32
+MAGIC = b"penstk04"
+TOKEN_BYTES, SESSION_BYTES = 32, 8
 BYE = -1
 """In place of a table number: this process sends no more requests."""
 
@@ -24,21 +24,23 @@ PIECE_BYTES = 1 << 19
 """Bytes of an answer that are sent at once, at least one row: a piece fits the processor's caches."""
 
 DONE, FAILED = 0, 1
-_HELLO, _HEADER = struct.Struct(f"<8s{TOKEN_BYTES}sqq16s"), struct.Struct("<qq")
+_HELLO, _HEADER = struct.Struct(f"<8s{TOKEN_BYTES}sqq16s{SESSION_BYTES}s"), struct.Struct("<qq")
 _MOST_TEXT = 1 << 16
 
 
 class Hello(NamedTuple):
-    """The introduction of a process. `token`: a secret of the processes of one run; `digest`: of the partition, 16 hex digits."""
+    """The introduction of a process. `token`: a secret of the processes of one run; `digest`: of the partition, 16 hex digits; `session`:
+    another one each time that the process joins."""
 
     token: bytes
     rank: int
     part: int
     digest: str
+    session: bytes = bytes(SESSION_BYTES)
 
     def to_bytes(self) -> bytes:
         """Encode it for sending."""
-        return _HELLO.pack(MAGIC, self.token, self.rank, self.part, self.digest.encode())
+        return _HELLO.pack(MAGIC, self.token, self.rank, self.part, self.digest.encode(), self.session)
 
 
 class Strange(Exception):
@@ -68,10 +70,10 @@ def receive_hello(end: socket.socket) -> Hello:
     """Wait for a hello."""
     found = bytearray(_HELLO.size)
     receive_into(end, memoryview(found))
-    magic, token, rank, part, digest = _HELLO.unpack(found)
+    magic, token, rank, part, digest, session = _HELLO.unpack(found)
     if magic != MAGIC:
         raise Strange
-    return Hello(token, rank, part, digest.decode("ascii", "replace"))
+    return Hello(token, rank, part, digest.decode("ascii", "replace"), session)
 
 
 def receive_text(end: socket.socket, num_bytes: int) -> str:
@@ -85,7 +87,7 @@ def receive_text(end: socket.socket, num_bytes: int) -> str:
 
 def send_error(end: socket.socket, message: str) -> None:
     """Answer with the text of an error."""
-    text = message.encode()[:_MOST_TEXT]
+    text = message.encode(errors="replace")[:_MOST_TEXT]
     send(end, FAILED, len(text), text)
 
 

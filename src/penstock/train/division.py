@@ -23,7 +23,7 @@ class Division:
 
     Attributes:
         num_nodes: of the table.
-        numbers: of the processes, by their places (see `Ranks`): those of part p are at the places r with r mod num_parts = p.
+        numbers: of the processes, by their ranks in the partition: those of part p have the ranks r with r mod num_parts = p.
         book: which part owns which node; None: all are of one part.
     """
 

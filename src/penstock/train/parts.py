@@ -1,7 +1,8 @@
 """A partition as what a run trains on: the store that it was cut from, as far as a run reads it.
 
 In: a graph that was joined. Out: what `read_training_data` asks of a store. Labels are those of the nodes in the split, and are read once,
-where they are; or of edges, and stay there. Features are only said to be there: the loader reads them from whoever has them.
+where they are; or of edges, and stay there. What all labels make together, whether classes and how many, is as of the store. Features are
+only said to be there: the loader reads them from whoever has them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from penstock.train.ranks import Ranks
 
 @contextmanager
 def joined(path: str, ranks: Ranks) -> Iterator[PartitionedGraph | None]:
-    """Join the partition at a path, and take this process's place in it; None where it is none, but a store."""
+    """Join the partition at a path, and learn who has which part; None where it is none, but a store."""
     if not any(ranks.gather(is_partition(path))):
         yield None
         return
@@ -45,8 +46,7 @@ def joined(path: str, ranks: Ranks) -> Iterator[PartitionedGraph | None]:
             raise UsageError(f"{path} is a partition of one part: train on the store that it was cut from")
         raise UsageError(f"{path} is a partition, which several processes train on together: start {count}, by torchrun")
     with join(path, group=ranks.group) as graph:
-        ranks.place = graph.rank
-        ranks.numbers = ranks.gather(ranks.number)
+        ranks.numbers = [number for _, number in sorted(ranks.gather((graph.rank, ranks.number)))]
         yield graph
 
 
@@ -75,6 +75,11 @@ class PartsStore(HasLinks):
     def held_out(self) -> Mapping[str, Any]:
         """See `HasLinks`."""
         return self.manifest.held_out
+
+    @property
+    def rank(self) -> int:
+        """Of this process in the partition: see `PartitionedGraph`."""
+        return self._joined.rank
 
     @property
     def num_nodes(self) -> dict[NodeType, int]:
@@ -126,41 +131,46 @@ class PartsStore(HasLinks):
         """The labels of edges, after `read_labels`."""
         return self._labelled[edge_type]
 
-    def read_labels(self, config: TrainConfig, edge_type: EdgeType | None) -> None:
-        """Have the labels that are learnt: of an edge type, or of the nodes in the split. All processes come here together, and tell each
-        other what is theirs."""
+    def read_labels(self, config: TrainConfig, target: NodeType, edge_type: EdgeType | None) -> None:
+        """Have the labels that are learnt: of an edge type, or of those nodes of the target that are in the split. All processes come here
+        together, and tell each other what is theirs."""
         if edge_type is None:
-            self._read_labels_of_nodes(config.metric)
+            self._read_labels_of_nodes(target, config.metric)
         elif config.edge_label is not None:
             self._labelled[edge_type] = labels_of_edges(self, config, edge_type, ranks=self._ranks)
 
-    def _read_labels_of_nodes(self, metric: str) -> None:
-        own = self._ranks.agree(self._own_labels)
-        everyones = self._ranks.gather({t: (positions, rows) for t, (_, positions, rows) in own.items()})
-        for node_type, (ids, _, rows) in own.items():
-            values = np.empty((ids.size, *rows.shape[1:]), rows.dtype)
-            for each in everyones:
-                positions, theirs = each[node_type]
-                values[positions] = theirs
-            spec = self.node_fields(node_type)["y"]
-            values = as_labels(values, spec, f"{self.path}: labels of '{node_type}'", metric)
-            self._labels[node_type] = SomeLabels(ids, values, self.num_nodes[node_type])
+    def _read_labels_of_nodes(self, target: NodeType, metric: str) -> None:
+        if target not in self.node_types or "y" not in self.node_fields(target):
+            return  # which is said where the labels are looked for
+        ids, positions, rows, are_floats, most = self._ranks.agree(lambda: self._own_labels(target, metric))
+        everyones = self._ranks.gather((positions, rows, are_floats, most))
+        values = np.empty((ids.size, *rows.shape[1:]), rows.dtype)
+        for positions, rows, _, _ in everyones:
+            values[positions] = rows
+        if any(each[2] for each in everyones):
+            metric = "rmse"  # they are numbers for all
+        values = as_labels(values, self.node_fields(target)["y"], f"{self.path}: labels of '{target}'", metric)
+        self._labels[target] = SomeLabels(ids, values, self.num_nodes[target], max(each[3] for each in everyones))
 
-    def _own_labels(self) -> dict[NodeType, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Node type with labels -> ids of nodes in the split, which of them are this part's, and their labels."""
-        part, found = self._joined.part, {}
-        for node_type in self.node_types:
-            if "y" not in self.node_fields(node_type):
-                continue
-            known = [np.empty(0, np.int64)]
-            for name in ("train", "val", "test"):
-                with suppress(MissingFieldError):
-                    known.append(self.split(name, self._split, node_type))
-            ids, book = np.unique(np.concatenate(known)), self._joined.books[node_type]
-            positions = np.flatnonzero(book.owners(ids) == part.number)
-            rows = part.map(self.node_fields(node_type)["y"])[book.local(ids[positions], part.number)]
-            found[node_type] = ids, positions, rows
-        return found
+    def _own_labels(self, target: NodeType, metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool, int]:
+        """What this process can say of labels.
+
+        Returns:
+            (ids of nodes in the split, which of them are this part's, their labels; of all labels of this part whether they are floats as a
+            task reads them, and the largest class, where nothing else says how many there are).
+        """
+        part, spec = self._joined.part, self.node_fields(target)["y"]
+        known = [np.empty(0, np.int64)]
+        for name in ("train", "val", "test"):
+            with suppress(MissingFieldError):
+                known.append(self.split(name, self._split, target))
+        ids, book, stored = np.unique(np.concatenate(known)), self._joined.books[target], part.map(spec)
+        positions = np.flatnonzero(book.owners(ids) == part.number)
+        rows = stored[book.local(ids[positions], part.number)]
+        labels = as_labels(stored, spec, f"{self.path}: labels of '{target}'", metric, "a node")
+        are_floats = labels.dtype.kind == "f"
+        is_known = are_floats or not labels.size or "num_classes" in spec.properties
+        return ids, positions, rows, are_floats, -1 if is_known else int(labels.max())
 
     def input(self, edges: HeldOutEdges | None) -> PartsInput:
         """What loaders load from: features of nodes, and of edges labels, if these are learnt."""
@@ -171,19 +181,19 @@ class SomeLabels:
     """Labels of some nodes, looked up by id as in an array of all of them; there are none of the others.
 
     Args:
-        ids: int64[n], ascending. values: [n, ...]. num_nodes: of the type.
+        ids: int64[n], ascending. values: [n, ...]. num_nodes: of the type. most: the largest label of all nodes.
     """
 
-    def __init__(self, ids: np.ndarray, values: np.ndarray, num_nodes: int) -> None:
-        self._ids, self._values = ids, values
+    def __init__(self, ids: np.ndarray, values: np.ndarray, num_nodes: int, most: int) -> None:
+        self._ids, self._values, self._most = ids, values, most
         self.dtype, self.ndim, self.shape = values.dtype, values.ndim, (num_nodes, *values.shape[1:])
 
     def __getitem__(self, nodes: Any) -> np.ndarray:
         return self._values[np.searchsorted(self._ids, nodes)]
 
     def max(self) -> Any:
-        """The largest."""
-        return self._values.max()
+        """The largest of all nodes."""
+        return self._most
 
 
 class _Features(PartsInput):

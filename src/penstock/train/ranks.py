@@ -49,8 +49,8 @@ class Ranks:
         group: of `torch.distributed`; None: the default one.
     Attributes:
         number, num_ranks, group: as given.
-        place: which batches are this one's, those i with i mod num_ranks = place: `number`, unless somebody else says.
-        numbers: of the processes, by their places.
+        place: which batches are this one's, those i with i mod num_ranks = place: `number`, unless batches are of parts.
+        numbers: of the processes, by their ranks in a partition, if they have joined one.
     """
 
     def __init__(self, number: int = 0, num_ranks: int = 1, group: Any = None) -> None:

@@ -97,8 +97,8 @@ def train(
         own = digest, config, ranks.carrier(config.device)
         ranks.agree(partial(_check_alike, own, ranks.from_first(lambda: own)))
         if isinstance(store, PartsStore):
-            _, edge_type = ranks.agree(lambda: what_is_learnt(store, config))
-            ranks.together(lambda: store.read_labels(config, edge_type))
+            target, edge_type = ranks.agree(lambda: what_is_learnt(store, config))
+            ranks.together(lambda: store.read_labels(config, target, edge_type))
         # refuses most of what cannot work before the folder is made
         run = ranks.agree(lambda: _Run(config, store, folder, observer or Observer(), ranks))
         ranks.agree(lambda: _check_predictions(file, run.data))
@@ -193,6 +193,8 @@ class _Run:
         if config.huge_pages is None and ranks.num_here > 1:  # each would have a copy of what the page cache has once
             plan = replace(plan, huge_pages=False)
         self.plan = plan.resolved(has_device=config.device != "cpu")
+        if isinstance(store, PartsStore) and self.plan.order == SPLIT:  # else sums are in the same order whoever has which part
+            ranks.place = store.rank
         self._saved = ""  # the position of the checkpoint, for messages
         self._setup_s = 0.0  # spent before the first batch: finding out what is hot, filling caches
         self.data = read_training_data(store, config)

@@ -113,9 +113,12 @@ def test_what_join_is_given(store, parts):
         (UsageError, parts, dict(addresses=[], rank=0)),
         *(
             (UsageError, parts, dict(addresses=[one], rank=0))
-            for one in ("localhost", ":7000", "a:b", "a:0", "a:70000", "fd00::1:7000", "[]:7000", ("a", 7000))
+            for one in ("localhost", ":7000", "a:b", "a:0", "a:70000", "a:7\N{SUPERSCRIPT TWO}", "fd00::1:7000", "[]:7000", ("a", 7000))
         ),
-        (UsageError, parts, dict(addresses=[free, free], rank=0, timeout_s=0)),
+        *(
+            (UsageError, parts, dict(addresses=[free, free], rank=0, timeout_s=each))
+            for each in (0, float("nan"), float("inf"), 1e30, "60", None)
+        ),
         (UsageError, parts / "part-1", dict(addresses=[free, free], rank=0)),
         (UsageError, parts, dict(addresses=[free] * 3, rank=0)),
         (StoreError, parts, dict(addresses=["203.0.113.1:7000", free], rank=0)),
@@ -154,7 +157,12 @@ def test_groups_of_which_one_fails(parts, monkeypatch):
     digest = Part(parts, 1).manifest.digest
     other = 1, digest, tuple(said_by_other.split(":")), bytes(32)
 
+    told = []
+
     def gather(said, mine, group):
+        told.append(mine)
+        if fake.other == "gone":
+            raise RuntimeError("Connection closed by peer [127.0.0.1]:54321")
         said[:] = [mine, fake.other]
 
     fake = SimpleNamespace(
@@ -165,8 +173,12 @@ def test_groups_of_which_one_fails(parts, monkeypatch):
         monkeypatch.setattr(torch.distributed, name, value, raising=False)
     joined = partial(join, group=type("Group", (), {})())
     refused(TierError, joined, parts)
+    told.clear()
     refused(NotAStoreError, joined, parts / "nothing")
     refused(StoreError, joined, parts, host="203.0.113.1")
+    assert told == [None, None]  # the others wait for it
+    fake.other = "gone"
+    assert "another of the 2 processes has ended" in refused(TierError, joined, parts)
     fake.other = 0, *other[1:]
     refused(UsageError, joined, parts)
     fake.other = 1, "f" * 16, *other[2:]
