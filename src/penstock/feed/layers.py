@@ -182,12 +182,19 @@ def hops_of(edge_index: torch.Tensor, num_src: int, num_dst: int | None) -> Hops
     Raises:
         UsageError: the edges were written to since.
     """
-    hops = _hops.get(edge_index) or _copied(edge_index, num_src, num_dst)
+    whole = whole_of(edge_index)
+    hops = _hops.get(whole) or _copied(whole, num_src, num_dst)
     if hops is None:
         return None
     if hops.num_writes != _num_writes(edge_index):
         raise UsageError("the edges of this batch were written to since the loader made it, and a trimmed layer cuts those: change a copy")
     return hops
+
+
+def whole_of(view: torch.Tensor) -> torch.Tensor:
+    """The tensor that this is a view of, if of all of it; else the view itself."""
+    whole = view._base
+    return whole if whole is not None and _is_same(view, whole) else view
 
 
 def row_ptr_of(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -257,7 +264,7 @@ def _are_equal(now: torch.Tensor, made: torch.Tensor) -> bool:
 
 
 def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether both are the same memory, read alike: a view of all of a tensor, which needs no look at its numbers."""
+    """Whether both are the same memory, read alike, which needs no look at its numbers."""
     memory, others = ((each.device, each.data_ptr(), each.dtype, each.shape, each.stride()) for each in (one, other))
     return memory == others
 
