@@ -21,7 +21,7 @@ MODES = {
     "plain": "training, `model(x, edge_index)`; here trimmed by `penstock.trim`",
     "plain-gcn": "the same, GCN",
     "plain-gat": "the same, GAT of 4 heads",
-    "loop": "training, PyG's step of `trim_to_layer`",
+    "loop": "training, that model trimmed by hand (`trim_to_layer`); here also by `penstock.trim`",
     "train": "training, the fastest step of each",
 }
 ON_THE_PAGE = ("plain-gcn", "plain-gat")
@@ -149,8 +149,9 @@ def speed_page() -> str:
         "",
         "Training: a 3-layer GraphSAGE of width 128. On this machine a step takes longer than its batch. A model that is called as",
         "most are, `model(x, edge_index)`, computes all nodes of a batch in each layer; given to `penstock.trim`, the rows that later",
-        "layers read, by sparse products. With PyG's own step, trimmed layer by layer (`trim_to_layer`), changing the import gains what",
-        "loading took. Rows are of different days, on which the machine was faster or slower: compare within a row.",
+        "layers read, by sparse products. So is one that is trimmed by hand, layer by layer (`trim_to_layer`): each layer still computes",
+        "rows that nothing reads, and writes a message per edge. Without `penstock.trim`, changing the import gains what loading took.",
+        "Rows are of different days, on which the machine was faster or slower: compare within a row.",
         "",
         *kept_memory(),
         "",
