@@ -252,6 +252,20 @@ def _cut_by_hand(*given):
     return trim_to_layer(*given)[:2]
 
 
+_of_no_module = eval("lambda rows: rows", {"__name__": None})
+
+
+def test_functions_that_are_of_no_module():
+    """As of a notebook, or written by a program."""
+
+    class Calling(Model):
+        def forward(self, x, edge_index):
+            return _of_no_module(super().forward(x, edge_index))
+
+    batch = make_batch()
+    assert len(penstock.trim(Calling(CASES["sage"][0]).double())(batch.x, batch.edge_index)) == batch.batch_size
+
+
 def test_only_counts_of_a_batch_are_altered():
     """A list that the model fills is the caller's, and another list of whole numbers is what it was."""
 

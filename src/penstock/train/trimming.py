@@ -114,7 +114,8 @@ def _cuts_rows(kind: type) -> bool:
 def _calls_it(method: Any, seen: set[Any]) -> bool:
     """Whether a function may call `trim_to_layer`, by whatever name: itself, in a function within it, or by one that is not a library's.
     `seen`: functions that were looked at."""
-    method = unwrap(method)
+    method = method.__func__ if isinstance(method, staticmethod | classmethod) else method
+    method = unwrap(method) if isfunction(method) else method
     if method is trim_to_layer or not isfunction(method) or method in seen:
         return method is trim_to_layer
     seen.add(method)
@@ -126,7 +127,7 @@ def _calls_it(method: Any, seen: set[Any]) -> bool:
     for cell in method.__closure__ or ():
         with suppress(ValueError):  # it has nothing yet
             used.append(cell.cell_contents)
-    own = (each for each in used if isfunction(each) and (each is trim_to_layer or not each.__module__.startswith("torch")))
+    own = (each for each in used if isfunction(each) and (each is trim_to_layer or not str(each.__module__).startswith("torch")))
     return "trim_to_layer" in names or any(_calls_it(each, seen) for each in own)
 
 
