@@ -132,6 +132,21 @@ def test_nodes_of_a_part(trained, tmp_path, capfd):
     assert np.array_equal(np.load(folder / "predictions-some.npy"), classes[nodes])
 
 
+def test_a_part_and_a_file_of_its_name(trained, tmp_path, monkeypatch):
+    """Folders called `test` are common, and say nothing of nodes."""
+    folder, store, classes = trained
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "test").mkdir()
+    (tmp_path / "train").write_bytes(b"")
+    with open(tmp_path / "val", "wb") as file:
+        np.save(file, np.arange(3))
+    for part in ("train", "val", "test"):
+        infer_run(folder, "classes.npy", rows="predictions", nodes=part)
+        assert np.array_equal(np.load("classes.npy"), classes[store.split(part)])
+    infer_run(folder, "classes.npy", rows="predictions", nodes="./val")
+    assert np.array_equal(np.load("classes.npy"), classes[:3])
+
+
 def test_hidden_and_outputs_are_not_mixed_up(trained, tmp_path, monkeypatch, capfd):
     folder = trained[0]
     append = shelves.FileShelf.append
@@ -223,6 +238,25 @@ def test_another_day(tmp_path):
         words = [("even", "odd")[rows[one].argmax()] for one in ("p70", "p56")]
         assert (tmp_path / "classes.csv").read_text() == f"id,class\np70,{words[0]}\np56,{words[1]}\n", "the words of the training"
     assert said.count("1 of 6 nodes of 'shop' are new: each gets the mean of the rows that were learnt") == 2
+
+
+def test_runs_that_do_not_know_their_task(tmp_path):
+    """As versions of before left them: of another store, whose words may be others, they say numbers. Of the own one, its words."""
+    ids, shops = [f"p{i}" for i in range(60)], [f"s{i}" for i in range(5)]
+    first, second = (ingest_day(tmp_path / day, ids[start:], shops) for day, start in (("first", 0), ("second", 1)))
+    train(TrainConfig(store=str(first.path), **SETTINGS), tmp_path / "run")
+    file, other = tmp_path / "run" / "checkpoint.pt", {"store": second.path, "inductive": True}
+    state = torch.load(file, weights_only=True)
+    without = {name: value for name, value in state.items() if name not in ("task", "target")}
+    unnamed = state | {"task": {name: value for name, value in state["task"].items() if name != "class_names"}}
+    for left in (without, unnamed):
+        torch.save(left, file)
+        for options, words in (({}, {"even", "odd"}), (other, {"0", "1"})):
+            infer_run(tmp_path / "run", tmp_path / "classes.csv", rows="predictions", **options)
+            assert {line.split(",")[1] for line in (tmp_path / "classes.csv").read_text().splitlines()[1:]} <= words
+    torch.save(state | {"task": {"kind": "riddles"}}, file)
+    with pytest.raises(penstock.errors.CorruptStoreError, match=r"cannot read the checkpoint .*: 'riddles'"):
+        infer_run(tmp_path / "run", **other)
 
 
 @pytest.mark.parametrize(("of_first", "of_second"), [("number", "int"), ("int", "number"), ("int", "int")])

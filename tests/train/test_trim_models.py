@@ -217,13 +217,131 @@ def test_ways_to_name_what_cuts_rows():
                 x = conv(x, edge_index)
             return x
 
+    class InAFunctionWithin(Model):
+        def forward(self, x, edge_index, num_nodes, num_edges):
+            def step(number, x, edge_index):
+                x, edge_index, _ = trim_to_layer(number, num_nodes, num_edges, x, edge_index)
+                return self.convs[number](x, edge_index), edge_index
+
+            for number in range(3):
+                x, edge_index = step(number, x, edge_index)
+            return x
+
+    class Static(InAMethod):
+        @staticmethod
+        def cut(*given):
+            return trim_to_layer(*given)
+
+    class ByAFunction(Model):
+        def forward(self, x, edge_index, num_nodes, num_edges):
+            for number, conv in enumerate(self.convs):
+                x, edge_index = _cut_by_hand(number, num_nodes, num_edges, x, edge_index)
+                x = conv(x, edge_index)
+            return x
+
     batch = make_batch()
-    for kind in (in_a_closure(), InAMethod):
+    for kind in (in_a_closure(), InAMethod, InAFunctionWithin, Static, ByAFunction):
         model = kind(CASES["sage"][0]).double()
         whole = model(batch.x, batch.edge_index, batch.num_sampled_nodes, batch.num_sampled_edges)
         found = penstock.trim(model)(batch.x, batch.edge_index, batch.num_sampled_nodes, batch.num_sampled_edges)
         assert len(found) == batch.batch_size
         assert_alike([found], [whole[: batch.batch_size]])
+
+
+def _cut_by_hand(*given):
+    return trim_to_layer(*given)[:2]
+
+
+_of_no_module = eval("lambda rows: rows", {"__name__": None})
+
+
+def test_functions_that_are_of_no_module():
+    """As of a notebook, or written by a program."""
+
+    class Calling(Model):
+        def forward(self, x, edge_index):
+            return _of_no_module(super().forward(x, edge_index))
+
+    batch = make_batch()
+    assert len(penstock.trim(Calling(CASES["sage"][0]).double())(batch.x, batch.edge_index)) == batch.batch_size
+
+
+def test_only_counts_of_a_batch_are_altered():
+    """A list that the model fills is the caller's, and another list of whole numbers is what it was."""
+
+    class Telling(Cutting):
+        def forward(self, x, edge_index, num_nodes, num_edges, widths, rows, by_layer):
+            x = super().forward(x, edge_index, num_nodes, num_edges)
+            rows.append(x)
+            by_layer["last"] = x
+            return x * sum(widths)
+
+    model, batch, told = Telling(CASES["sage"][0]).double(), make_batch(), ([], {})
+    given = [batch.num_sampled_nodes, batch.num_sampled_edges, [1, 2, 3], *told]
+    whole = results(model, batch, given)
+    assert_alike(results(penstock.trim(model), batch, given), whole)
+    assert [len(rows) for rows in told[0]] == [len(told[0][0]), batch.batch_size]
+    assert told[1]["last"] is told[0][1]
+
+
+def test_functions_of_the_edges():
+    """`torch.func` wraps what a function is given, and that has no memory of its own."""
+    model, batch = Model(CASES["sage"][0]).double(), make_batch()
+
+    def loss(x, edges):
+        return model(x, edges)[: batch.batch_size].square().sum()
+
+    whole = torch.func.grad(loss)(batch.x, batch.edge_index)
+    penstock.trim(model)
+    assert_alike([torch.func.grad(loss)(batch.x, batch.edge_index)], [whole])
+
+
+@pytest.mark.parametrize("is_numpy", [True, False])
+def test_memory_that_is_used_again(is_numpy):
+    """What was read there before is another batch's."""
+    data = Data(x=torch.rand(8, WIDTH), edge_index=torch.tensor([[2, 2, 6, 7], [0, 1, 4, 5]]))
+    batches = [make_batch(data, (1,), input_nodes=seeds, batch_size=2, shuffle=False) for seeds in ([0, 1], [4, 5])]
+    assert [batch.num_sampled_nodes for batch in batches] == [[2, 1], [2, 2]]
+    memory, kept = torch.empty(2, 2, dtype=torch.int64), []
+    for batch in batches:
+        if is_numpy:
+            memory.numpy()[:] = batch.edge_index.numpy()
+            kept.append(torch.from_numpy(memory.numpy()))
+        else:
+            kept.append(memory[:])
+            kept[-1].copy_(batch.edge_index)
+        assert hops(batch, kept[-1]).num_src == hops(batch, batch.edge_index).num_src
+
+
+class CuttingTypes(nn.Module):
+    """As PyG's example `hierarchical_sage`."""
+
+    def __init__(self, edge_types):
+        super().__init__()
+        self.convs = nn.ModuleList(pyg.HeteroConv({e: pyg.SAGEConv(WIDTH, WIDTH) for e in edge_types}) for _ in range(2))
+
+    def forward(self, x_dict, edge_index_dict, num_nodes, num_edges):
+        for number, conv in enumerate(self.convs):
+            x_dict, edge_index_dict, _ = trim_to_layer(number, num_nodes, num_edges, x_dict, edge_index_dict)
+            x_dict = {key: x.tanh() for key, x in conv(x_dict, edge_index_dict).items()}
+        return x_dict["a"]
+
+
+def test_types_without_edges_in_some_batches():
+    """A part of no edges is known by its memory, not by its numbers, which parts of other batches have, too."""
+    random, data = torch.Generator().manual_seed(1), HeteroData()
+    for node_type in "abc":
+        data[node_type].x = torch.rand(40, WIDTH, generator=random).double()
+    for edge_type in ["ab", "ba", "cc"]:
+        data[edge_type[0], "to", edge_type[1]].edge_index = torch.randint(0, 40, (2, 8), generator=random)
+    data["a", "no", "b"].edge_index = data["b", "no", "a"].edge_index = torch.empty(2, 0, dtype=torch.int64)
+    model = CuttingTypes(data.edge_types).double()
+    batches = list(penstock.NeighborLoader(data, [1, 1], input_nodes="a", batch_size=2, seed=1))
+    given = [(b.x_dict, b.edge_index_dict, b.num_sampled_nodes_dict, b.num_sampled_edges_dict) for b in batches]
+    whole = [model(*each)[:2] for each in given]
+    penstock.trim(model)
+    for each, rows in zip(given, whole, strict=True):
+        torch.testing.assert_close(model(*each)[:2], rows)
 
 
 def test_edges_that_are_cut_need_no_second_look(monkeypatch):

@@ -16,7 +16,7 @@ asks `hops_of`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, overload
@@ -182,19 +182,12 @@ def hops_of(edge_index: torch.Tensor, num_src: int, num_dst: int | None) -> Hops
     Raises:
         UsageError: the edges were written to since.
     """
-    whole = whole_of(edge_index)
-    hops = _hops.get(whole) or _copied(whole, num_src, num_dst)
+    hops = _hops.get(edge_index) or _copied(edge_index, num_src, num_dst)
     if hops is None:
         return None
     if hops.num_writes != _num_writes(edge_index):
         raise UsageError("the edges of this batch were written to since the loader made it, and a trimmed layer cuts those: change a copy")
     return hops
-
-
-def whole_of(view: torch.Tensor) -> torch.Tensor:
-    """The tensor that this is a view of, if of all of it; else the view itself."""
-    whole = view._base
-    return whole if whole is not None and _is_same(view, whole) else view
 
 
 def row_ptr_of(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -213,7 +206,9 @@ def _copied(edge_index: torch.Tensor, num_src: int, num_dst: int | None) -> Hops
         [(reference(), value) for reference, value in list(table.data.items())] for table in (_copies, _hops)
     )
     for copy, (original, hops) in copies:
-        if copy is not None and original() is not None and (copy is edge_index or _is_same(edge_index, copy)):
+        if copy is None or original() is None:
+            continue
+        if copy is edge_index or (hops.num_writes == _num_writes(edge_index) and _is_same(edge_index, copy)):
             return hops
     found = [
         (edges, hops)
@@ -221,7 +216,7 @@ def _copied(edge_index: torch.Tensor, num_src: int, num_dst: int | None) -> Hops
         if edges is not None and num_src in hops.num_src and (num_dst is None or num_dst in hops.num_dst)
         if hops.num_writes == _num_writes(edges) and _are_equal(edge_index, edges)
     ]
-    found = [(edges, hops) for edges, hops in found if edge_index.numel() and _is_same(edge_index, edges)] or found
+    found = [(edges, hops) for edges, hops in found if _is_same(edge_index, edges)] or found
     if not found or (edge_index.numel() and len({(hops.num_src, hops.num_dst) for _, hops in found}) > 1):
         return None
     edges, hops = found[-1]
@@ -264,9 +259,24 @@ def _are_equal(now: torch.Tensor, made: torch.Tensor) -> bool:
 
 
 def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether both are the same memory, read alike, which needs no look at its numbers."""
-    memory, others = ((each.device, each.data_ptr(), each.dtype, each.shape, each.stride()) for each in (one, other))
-    return memory == others
+    """Whether both are the same memory, read alike: a view of all of a tensor, which needs no look at its numbers."""
+    read, others = ((each.dtype, each.shape, each.stride()) for each in (one, other))
+    return read == others and place_of(one) == place_of(other)
+
+
+def place_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where a tensor begins: in which memory, which lives no longer than its tensors, and at which number of it; of what `torch.func` makes
+    of a tensor, which has none, something that no other tensor has."""
+    try:
+        return tensor.untyped_storage()._cdata, int(tensor.storage_offset())
+    except (NotImplementedError, RuntimeError):
+        return id(tensor), -1
+
+
+def are_counts(counts: Sequence[int]) -> bool:
+    """Whether a batch that is there has so many new nodes of a type, or edges, in each hop."""
+    known = tuple(accumulate(counts))
+    return any(known in (hops.num_src, hops.num_dst) or tuple(counts) == hops.num_edges for hops in list(_hops.data.values()))
 
 
 def _known_after(batch: Data | HeteroData) -> dict[NodeType | None, tuple[int, ...] | None]:

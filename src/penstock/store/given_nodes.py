@@ -29,14 +29,14 @@ def given_nodes(store: Store, node_type: NodeType, name: str, nodes: Any, split:
         node_type: theirs.
         name: of the argument that gave them, for messages.
         nodes: whole numbers [n]; or a file: the same in an `.npy`, or a `.csv` or `.parquet` with a column `id`, of your ids where the
-            store has such; or the name of a part of a split, "test" for instance.
+            store has such; or the name of a part of a split, "test" for instance, whatever files are called so ("./test" is one).
         split: its name; None: see `Store.split`.
     Raises:
         UsageError, InputError: they are none. NodeIdError: they are not nodes of the store, or one is given twice.
         MissingFieldError: the store has no such split.
     """
     of = argument(name)
-    if isinstance(nodes, str) and not Path(nodes).suffix and not os.path.exists(nodes):
+    if isinstance(nodes, str) and Path(nodes).name == nodes and not Path(nodes).suffix:
         part = np.asarray(store.split(nodes, split, node_type))
         if not part.size:
             raise UsageError(f"{of}: {nodes!r} is a part of {store.path} without nodes")

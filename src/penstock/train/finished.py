@@ -39,7 +39,7 @@ from penstock.train.models import GNN
 from penstock.train.predictions import ENDINGS, columns_of
 from penstock.train.run import CHECKPOINT
 from penstock.train.tables import Columns, write_table
-from penstock.train.task import task_of
+from penstock.train.task import Classes, task_of
 from penstock.train.typed_models import TypedGNN
 
 ROWS = ("outputs", "hidden", "predictions")
@@ -190,8 +190,11 @@ def learnt(
         )
     task = None
     if is_other and "task" in state:  # runs of before have none, and take it from labels
-        task, config = task_of(state["task"]), replace(config, target=state["target"])
+        with checkpoint.damage_said(file):
+            task, config = task_of(state["task"]), replace(config, target=state["target"])
     data = read_training_data(opened, config, task)
+    if is_other and task is None and isinstance(data.task, Classes):  # whose words may be others than those of the training
+        data = replace(data, task=replace(data.task, class_names=()))
     with torch.device("meta"):
         model = data.make_model(config)
     with checkpoint.damage_said(file):

@@ -26,7 +26,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch_geometric import nn as pyg
 
 from penstock.errors import UsageError
-from penstock.feed.layers import Hops, Layer, has_weights, hops_of, whole_of
+from penstock.feed.layers import Hops, Layer, has_weights, hops_of, place_of
 from penstock.records import EdgeType, NodeType
 from penstock.train.attention import attention, attention_v2, dot_attention, is_transformed, typed_attention
 from penstock.train.convs import counts, mapped_sums, means, product
@@ -96,13 +96,12 @@ class Forward:
     rows of which some are incomplete. In a typed graph such rows do not tell when there are more layers than hops."""
 
     def __init__(self) -> None:
-        self._given: dict[int, list[weakref.ref[Tensor]]] = {}
+        self._given: dict[tuple[int, int], list[weakref.ref[Tensor]]] = {}
         self._is_short = False
 
     def note(self, edge_index: Tensor, rows: Tensor, num_hops: int, *, is_short: bool) -> bool:
         """Note a layer that is given these rows of sources. Returns whether there are too many: rows that are incomplete may be read."""
-        edges = whole_of(edge_index)  # of which a model that cuts rows itself gives each layer another view
-        given = self._given.setdefault(edges.data_ptr() or id(edges), [])
+        given = self._given.setdefault(place_of(edge_index), [])  # of views of the same edges too
         if not any(each() is rows for each in given):
             given.append(weakref.ref(rows))
         self._is_short |= is_short

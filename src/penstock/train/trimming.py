@@ -7,8 +7,9 @@ what the whole batch gives, up to the order of sums. This module says which mode
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
-from inspect import getclosurevars, isfunction, unwrap
+from inspect import iscode, isfunction, unwrap
 from typing import Any, TypeVar
 
 from torch import nn
@@ -16,6 +17,7 @@ from torch_geometric import nn as pyg
 from torch_geometric.utils import trim_to_layer
 
 from penstock.errors import NotSupportedError, UsageError
+from penstock.feed.layers import are_counts
 from penstock.inference.pyg_models import is_of_one_row
 from penstock.train.trimmed import (
     KNOWN,
@@ -57,7 +59,8 @@ def trim(model: Model, also: Collection[type[pyg.MessagePassing]] = ()) -> Model
     The model is changed, and returned. It is called as before, and its first rows are those of the seeds. Its weights and their names stay
     as they were, and so do its results for edges from elsewhere. What stands between the layers gets fewer rows: a skip connection must
     take the first rows of what it skips, `out + x[: len(out)]`; a batch norm in training sees only the rows that are needed; a sum over all
-    rows, such as a virtual node's, changes.
+    rows, such as a virtual node's, changes. A model that cuts rows itself by PyG's `trim_to_layer` does so no more: of the counts of a
+    batch that its modules are given, all but the first are 0.
 
     Args:
         model: of PyG's layers, also in `HeteroConv` or made by `to_hetero`; rows of several layers may be joined by `JumpingKnowledge`.
@@ -104,17 +107,28 @@ def _hook(part: nn.Module, hook: Any) -> None:
 
 def _cuts_rows(kind: type) -> bool:
     """Whether a class of modules cuts rows itself, by PyG's `trim_to_layer`."""
-    methods = (unwrap(method) for base in kind.__mro__ for method in vars(base).values() if isfunction(method))
-    return any(map(_calls_it, methods))
+    seen: set[Any] = set()
+    return any(_calls_it(method, seen) for base in kind.__mro__ for method in vars(base).values())
 
 
-def _calls_it(method: Any) -> bool:
-    """Whether a function may call `trim_to_layer`, by whatever name."""
-    try:
-        found = getclosurevars(method)
-    except (TypeError, ValueError):  # it is none of Python's; or something that it needs is not there yet
-        return False
-    return any(each is trim_to_layer for each in (*found.nonlocals.values(), *found.globals.values())) or "trim_to_layer" in found.unbound
+def _calls_it(method: Any, seen: set[Any]) -> bool:
+    """Whether a function may call `trim_to_layer`, by whatever name: itself, in a function within it, or by one that is not a library's.
+    `seen`: functions that were looked at."""
+    method = method.__func__ if isinstance(method, staticmethod | classmethod) else method
+    method = unwrap(method) if isfunction(method) else method
+    if method is trim_to_layer or not isfunction(method) or method in seen:
+        return method is trim_to_layer
+    seen.add(method)
+    codes = [method.__code__]
+    for code in codes:  # which grows meanwhile
+        codes += filter(iscode, code.co_consts)
+    names = {name for code in codes for name in code.co_names}
+    used = [method.__globals__.get(name) for name in names]
+    for cell in method.__closure__ or ():
+        with suppress(ValueError):  # it has nothing yet
+            used.append(cell.cell_contents)
+    own = (each for each in used if isfunction(each) and (each is trim_to_layer or not str(each.__module__).startswith("torch")))
+    return "trim_to_layer" in names or any(_calls_it(each, seen) for each in own)
 
 
 def _check(conv: Any, also: Collection[type]) -> None:
@@ -176,11 +190,14 @@ def _leave_uncut(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def _of_one_hop(counts: Any) -> Any:
-    """Numbers by hop, also those of each type, as if nothing was found after the first; anything else as it is."""
-    if isinstance(counts, dict) and all(isinstance(value, list) for value in counts.values()):
-        return {key: _of_one_hop(value) for key, value in counts.items()}
-    is_counts = isinstance(counts, list) and all(isinstance(count, int) for count in counts)
-    return [count if hop == 0 else 0 for hop, count in enumerate(counts)] if is_counts else counts
+    """Numbers by hop of a batch that layers know, also those of each type, as if nothing was found after the first; anything else as it
+    is, since a list may be there to be filled."""
+    if isinstance(counts, dict) and counts and all(isinstance(value, list) for value in counts.values()):
+        cut = {key: _of_one_hop(value) for key, value in counts.items()}
+        return cut if any(cut[key] is not value for key, value in counts.items()) else counts
+    if not isinstance(counts, list) or not all(isinstance(count, int) for count in counts) or not any(counts[1:]):
+        return counts
+    return [count if hop == 0 else 0 for hop, count in enumerate(counts)] if are_counts(counts) else counts
 
 
 def _cut_alike(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
