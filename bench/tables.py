@@ -21,7 +21,7 @@ MODES = {
     "plain": "training, `model(x, edge_index)`; here trimmed by `penstock.trim`",
     "plain-gcn": "the same, GCN",
     "plain-gat": "the same, GAT of 4 heads",
-    "loop": "training, that model trimmed by hand (`trim_to_layer`); here also by `penstock.trim`",
+    "loop": "training, GraphSAGE trimmed by hand (`trim_to_layer`); here also by `penstock.trim`",
     "train": "training, the fastest step of each",
 }
 ON_THE_PAGE = ("plain-gcn", "plain-gat")
