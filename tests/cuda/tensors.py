@@ -56,6 +56,9 @@ class DeviceTensor(torch.Tensor):
     def data_ptr(self):
         return self.inner.data_ptr()
 
+    def untyped_storage(self):
+        return self.inner.untyped_storage()
+
     def tolist(self):
         return self.to("cpu").tolist()
 

@@ -120,6 +120,23 @@ def test_on_a_device(case, is_moved, device):
     assert hops(there, there.edge_index) is not None
 
 
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_models_that_cut_rows_on_a_device(is_moved, device, monkeypatch):
+    """As on the CPU; each layer gets a view of the batch's edges, of which none is compared with others, for which a device waits."""
+    where, data, seed = _triton.tensor_device(device), typed_data((200, 60, 30)), int(np.random.default_rng().integers(1 << 30))
+    model = CuttingTypes(data)
+    model.layers = Typed().layers
+    model, options = penstock.trim(model.double()), {"input_nodes": "a", "batch_size": 5, "shuffle": True, "seed": seed}
+    batch = next(iter(penstock.NeighborLoader(data, [3, 2, 2], **options)))
+    there = device if where.type == "cuda" and not is_moved else None
+    there = next(iter(penstock.NeighborLoader(data, [3, 2, 2], device=there, **options))).to(where)
+    expected, model = cut_by_itself(model, batch), model.to(where)
+    if is_moved:
+        cut_by_itself(model, there)  # copies are compared once
+    monkeypatch.setattr(torch, "equal", None)
+    assert_alike([cut_by_itself(model, there).cpu()], [expected])
+
+
 @pytest.mark.parametrize(
     "transform", [lambda batch: Data(x=batch.x, edge_index=batch.edge_index), Data.clone], ids=["of edges alone", "of copies"]
 )
@@ -273,6 +290,13 @@ def test_a_lazy_layer_of_types_without_rows(kind):
     lazy, batch = Attentive(data, make, (-1, -1, -1)).double(), batches[0]
     penstock.trim(lazy, also=[MyHGTConv])(batch.x_dict, batch.edge_index_dict)
     assert [each.shape for each in lazy.parameters()] == [each.shape for each in Attentive(data, make).parameters()]
+
+
+def cut_by_itself(model, batch):
+    """The rows of the seeds, by a model that cuts rows."""
+    with torch.no_grad():
+        rows = model(batch.x_dict, batch.edge_index_dict, batch.num_sampled_nodes_dict, batch.num_sampled_edges_dict)
+    return rows["a"][: batch["a"].batch_size]
 
 
 def typed_data(num_nodes):

@@ -210,13 +210,12 @@ def _copied(edge_index: torch.Tensor, num_src: int, num_dst: int | None) -> Hops
             continue
         if copy is edge_index or (hops.num_writes == _num_writes(edge_index) and _is_same(edge_index, copy)):
             return hops
-    found = [
+    there = [(edges, hops) for edges, hops in noted if edges is not None and hops.num_writes == _num_writes(edges)]
+    found = [(edges, hops) for edges, hops in there if _is_same(edge_index, edges)] or [
         (edges, hops)
-        for edges, hops in noted
-        if edges is not None and num_src in hops.num_src and (num_dst is None or num_dst in hops.num_dst)
-        if hops.num_writes == _num_writes(edges) and _are_equal(edge_index, edges)
+        for edges, hops in there
+        if num_src in hops.num_src and (num_dst is None or num_dst in hops.num_dst) and _are_equal(edge_index, edges)
     ]
-    found = [(edges, hops) for edges, hops in found if _is_same(edge_index, edges)] or found
     if not found or (edge_index.numel() and len({(hops.num_src, hops.num_dst) for _, hops in found}) > 1):
         return None
     edges, hops = found[-1]
@@ -260,6 +259,8 @@ def _are_equal(now: torch.Tensor, made: torch.Tensor) -> bool:
 
 def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether both are the same memory, read alike: a view of all of a tensor, which needs no look at its numbers."""
+    if one.layout != torch.strided:
+        return False
     read, others = ((each.dtype, each.shape, each.stride()) for each in (one, other))
     return read == others and place_of(one) == place_of(other)
 
