@@ -1,6 +1,7 @@
 """The tier whose rows are with several processes: the contract, with every row at a place of its own, and what is said where it fails."""
 
 import errno
+import re
 import socket
 import struct
 import threading
@@ -12,6 +13,7 @@ import pytest
 
 from penstock.errors import InputError, TierError
 from penstock.exchange import RemoteTier, server, wire
+from penstock.exchange import peers as exchange_peers
 from penstock.exchange.peers import Address, Peer
 from penstock.exchange.server import Server
 from penstock.exchange.tables import FIELDS, Table
@@ -129,21 +131,35 @@ def test_one_that_has_ended(processes):
     assert read(tier, [0, 2]) == [0, 2]
 
 
-def test_one_that_stands_still(arrays):
-    made = Processes(arrays, np.arange(20) % 2, 2, timeout_s=0.3)
-    arrived, go_on = threading.Event(), threading.Event()
+def test_one_that_stands_still():
+    """It is reached, and says nothing any more."""
+    with answering(wire.Hello(TOKEN, 1, 1, DIGEST).to_bytes(), b"", b"") as address:
+        peer = Peer(address, wire.Hello(TOKEN, 0, 0, DIGEST), 1, 1, 0.3)
+        with pytest.raises(TierError, match=r"rank 1 .* has not answered for 0.3 s: it has stopped, or the network does not reach it"):
+            list(peer.ask(0, np.array([1], np.int32)).pieces(1, 24))
+        peer.close()
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_one_that_is_at_work(arrays, is_done, caplog):
+    """It answers hellos: before its first answer it may have to read all its edges."""
+    made, go_on = Processes(arrays, np.arange(20) % 2, 2, timeout_s=0.1), threading.Event()
     table = made.tables[1]
 
     class Slow(Table):
         def answer(self, rows, part):
-            arrived.set()
-            go_on.wait(10)
+            go_on.wait(0.35 if is_done else 30)
             return table.answer(rows, part)
 
     made.servers[1]._tables = [Slow(table.key, table.arrays, table.shares, table.fields)]
-    with pytest.raises(TierError, match=r"rank 1 .* has not answered for 0.3 s: it has stopped, or the network does not reach it"):
-        read(made.tier(), [1])
-    assert arrived.is_set()
+    if is_done:
+        assert read(made.tier(), [1, 3]) == [1, 3]
+    else:
+        with pytest.raises(
+            TierError, match=r"rank 1 .* is there, and has not answered for 1 s: its disk hangs, or it needs longer; join w"
+        ):
+            read(made.tier(), [1])
+    assert "has not answered for 0.2 s; it is there, and waited for" in caplog.text
     go_on.set()
     made.close()
 
@@ -302,6 +318,24 @@ def test_a_connection_to_itself_is_nobody(processes, monkeypatch):
     assert next(ports, None) is None
 
 
+def test_machines_that_are_still_starting(processes, monkeypatch, caplog):
+    """Their names are unknown at first, then there is no route to them."""
+    peer, create, first = processes.peers[1], socket.create_connection, [socket.gaierror(-2, "Name or service not known")]
+    first += [OSError(errno.EHOSTUNREACH, "No route to host")] * 3
+
+    def connect(address, timeout):
+        if first:
+            raise first.pop(0)
+        return create(address, timeout)
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    monkeypatch.setattr(exchange_peers, "_SAY_S", 0.0)
+    peer.connect(time.monotonic() + 5)
+    assert read(processes.tier(), [1, 3]) == [1, 3]
+    assert re.search(r"rank 0 waits for rank 1 \(127.0.0.1:\d+\): Name or service not known", caplog.text)
+    assert len(caplog.records) == 1
+
+
 def test_who_joins_again_is_not_let_in_by_those_of_before(processes):
     """Processes that join once more, by the same addresses, meet those who do too, and nobody who is about to end."""
     assert read(processes.tier(), [1, 3]) == [1, 3]
@@ -366,5 +400,5 @@ def test_somebody_else_answers(processes):
             Peer(peer.address, us, rank, part, 1.0).connect(0.0)
     with socket.create_server(("127.0.0.1", 0)) as door:
         stranger = Peer(Address(*door.getsockname()), wire.Hello(TOKEN, 0, 0, DIGEST), 1, 1, 0.2)
-        with pytest.raises(TierError, match="is not reached: "):
+        with pytest.raises(TierError, match=r"rank 1 .* has not answered \(timed out\): every process joins"):
             stranger.connect(0.0)

@@ -162,7 +162,8 @@ def join(
             reach these ports can read the graph.
         rank: of this process in `addresses`.
         host: name or address at which others reach this machine, IPv4 or IPv6; default: the address from which it reaches MASTER_ADDR.
-        timeout_s: how long others may take to answer a request, and to join; in a group, they may take as long as it waits to come here.
+        timeout_s: how long others may take to answer a request, ten times as long if they are there and at work; and how long to join. In
+            a group, they may take as long as it waits to come here.
     Raises:
         UsageError: parts have different numbers of processes; there is no group; an address or `timeout_s` is invalid.
         StoreError: the part cannot be opened.

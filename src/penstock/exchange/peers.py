@@ -1,16 +1,19 @@
 """The processes of a partition, as seen by a process that sends requests.
 
 In: addresses. Out: connections, each for one read at a time, kept for later reads. Invariant: every wait has a timeout, and errors name the
-process that is gone or silent.
+process that is gone or silent. One that is silent, but answers a hello, is at work, and waited for longer: before its first answer it may
+have to read all its edges.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import queue
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -19,7 +22,14 @@ import numpy as np
 from penstock.errors import InputError, TierError, reason_of
 from penstock.exchange import wire
 
+logger = logging.getLogger("penstock")
+
+MOST_WAITS = 10
+"""Times `timeout_s` that a process that is there may take for an answer."""
+LOOK_S = 10.0
+"""Seconds within which a process that is there answers a hello."""
 _RETRY_S = 0.05
+_SAY_S = 10.0
 
 
 class Address(NamedTuple):
@@ -30,6 +40,10 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class _HangsError(Exception):
+    """A process that is there has not answered for too long."""
 
 
 class Asked:
@@ -43,10 +57,11 @@ class Asked:
         piece. The next piece reuses the memory. Must be consumed to the end, once."""
         step = wire.rows_of_a_piece(row_bytes)
         room = np.empty(min(step, num_rows) * row_bytes, np.uint8)
+        goes_on = self._peer.patience()
         for first in range(0, num_rows, step):
             piece = room[: min(step, num_rows - first) * row_bytes]
             with self._peer.naming(self._end):
-                status, size = wire.receive(self._end)
+                status, size = wire.receive(self._end, goes_on)
                 if status == wire.FAILED:
                     message = wire.receive_text(self._end, size)
                     self._peer.keep(self._end)
@@ -103,23 +118,49 @@ class Peer:
         return True
 
     def connect(self, deadline: float) -> None:
-        """Connect for the first time; waits for the peer to appear until `deadline` (monotonic clock)."""
+        """Connect for the first time; waits for the peer to appear until `deadline` (monotonic clock): its machine may still be starting,
+        and its name unknown until then."""
+        said = time.monotonic() + _SAY_S
         while True:
             try:
                 self.keep(self._open())
-            except ConnectionError as error:
+                return
+            except TierError:
+                raise
+            except OSError as error:
                 if time.monotonic() > deadline:
                     raise TierError(
                         f"{self} has not answered ({reason_of(error)}): every process joins the same partition at the same point, by "
                         "the same addresses in the same order; is it running, and reached by this address and port?"
                     ) from None
+                if time.monotonic() > said:
+                    logger.warning("rank %d waits for %s: %s", self._us.rank, self, reason_of(error))
+                    said = math.inf
                 time.sleep(_RETRY_S)
-            except OSError as error:
-                if isinstance(error, TierError):
-                    raise
-                raise TierError(f"{self} is not reached: {reason_of(error)}") from None
-            else:
-                return
+
+    def patience(self) -> Callable[[], bool]:
+        """Return what says, each time that an answer has not come within the timeout, whether to wait on: the process is there, as it
+        answers a hello, so that it is at work. `_HangsError` after `MOST_WAITS` times."""
+        num_waits = 0
+
+        def goes_on() -> bool:
+            nonlocal num_waits
+            num_waits += 1
+            if not self._is_there():
+                return False
+            if num_waits == MOST_WAITS:
+                raise _HangsError
+            logger.warning("%s has not answered for %g s; it is there, and waited for", self, num_waits * self._timeout_s)
+            return True
+
+        return goes_on
+
+    def _is_there(self) -> bool:
+        try:
+            self._open(min(self._timeout_s, LOOK_S)).close()
+        except (OSError, TierError):
+            return False
+        return True
 
     def keep(self, end: socket.socket) -> None:
         """Keep an idle connection for later requests."""
@@ -144,6 +185,11 @@ class Peer:
             raise
         except BaseException as error:
             end.close()
+            if isinstance(error, _HangsError):
+                raise TierError(
+                    f"{self} is there, and has not answered for {MOST_WAITS * self._timeout_s:g} s: its disk hangs, or it needs longer; "
+                    "join with a larger timeout_s then"
+                ) from None
             if isinstance(error, TimeoutError):
                 raise TierError(
                     f"{self} has not answered for {self._timeout_s:g} s: it has stopped, or the network does not reach it"
@@ -170,9 +216,9 @@ class Peer:
         except OSError as error:
             raise TierError(f"{self} is gone: {reason_of(error)}") from None
 
-    def _open(self) -> socket.socket:
+    def _open(self, timeout_s: float | None = None) -> socket.socket:
         """Connect and exchange hellos; OSError if nobody answers."""
-        end = socket.create_connection(self.address, self._timeout_s)
+        end = socket.create_connection(self.address, timeout_s or self._timeout_s)
         try:
             if end.getsockname() == end.getpeername():  # the system gave it the port that it looked for, where nobody listens
                 raise EOFError

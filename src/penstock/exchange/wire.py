@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 MAGIC = b"penstk04"
@@ -59,10 +60,10 @@ def send(end: socket.socket, first: int, second: int, *buffers: Any) -> None:
         end.sendall(buffer)
 
 
-def receive(end: socket.socket) -> tuple[int, int]:
-    """Wait for a header; raises EOFError if the stream ends first."""
+def receive(end: socket.socket, goes_on: Callable[[], bool] = lambda: False) -> tuple[int, int]:
+    """Wait for a header; raises EOFError if the stream ends first. `goes_on`: says after each timeout whether to wait again."""
     found = bytearray(_HEADER.size)
-    receive_into(end, memoryview(found))
+    receive_into(end, memoryview(found), goes_on)
     return _HEADER.unpack(found)
 
 
@@ -91,11 +92,16 @@ def send_error(end: socket.socket, message: str) -> None:
     send(end, FAILED, len(text), text)
 
 
-def receive_into(end: socket.socket, buffer: Any) -> None:
-    """Fill a buffer of bytes; raises EOFError if the stream ends first."""
+def receive_into(end: socket.socket, buffer: Any, goes_on: Callable[[], bool] = lambda: False) -> None:
+    """Fill a buffer of bytes; raises EOFError if the stream ends first. `goes_on`: as of `receive`."""
     view, done = memoryview(buffer), 0
     while done < len(view):
-        count = end.recv_into(view[done:])
+        try:
+            count = end.recv_into(view[done:])
+        except TimeoutError:
+            if goes_on():
+                continue
+            raise
         if count == 0:
             raise EOFError
         done += count

@@ -134,7 +134,7 @@ def test_what_join_is_given(store, parts):
 def test_processes_that_do_not_meet(store, parts):
     first, second = free_addresses(2)
     assert "rank 1 (" in refused(TierError, join, parts, addresses=[first, second], rank=0, timeout_s=0.2)
-    refused(TierError, join, parts, addresses=[first, "no.such.host.invalid:7000"], rank=0)
+    refused(TierError, join, parts, addresses=[first, "no.such.host.invalid:7000"], rank=0, timeout_s=0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         refused(TierError, join, parts, addresses=[first, f"127.0.0.1:{silent.getsockname()[1]}"], rank=0, timeout_s=0.2)
 
