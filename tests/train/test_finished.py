@@ -128,8 +128,8 @@ def test_nodes_of_a_part(trained, tmp_path, capfd):
     command_line = ["infer", str(folder), "--nodes", "test", "--rows", "predictions"]
     assert command(command_line) == 0
     what = f"int64 [{nodes.size:,}], a row for {nodes.size:,} of {store.num_nodes[target]:,} nodes of type '{target}', in "
-    assert capfd.readouterr()[0].startswith(f"{folder / 'predictions-some.npy'}: {what}")
-    assert np.array_equal(np.load(folder / "predictions-some.npy"), classes[nodes])
+    assert capfd.readouterr()[0].startswith(f"{folder / 'predictions-test.npy'}: {what}")
+    assert np.array_equal(np.load(folder / "predictions-test.npy"), classes[nodes])
 
 
 def test_a_part_and_a_file_of_its_name(trained, tmp_path, monkeypatch):
@@ -145,6 +145,9 @@ def test_a_part_and_a_file_of_its_name(trained, tmp_path, monkeypatch):
         assert np.array_equal(np.load("classes.npy"), classes[store.split(part)])
     infer_run(folder, "classes.npy", rows="predictions", nodes="./val")
     assert np.array_equal(np.load("classes.npy"), classes[:3])
+    np.save("new.npy", np.arange(2))
+    assert infer_run(folder, rows="predictions", nodes=tmp_path / "new.npy")["out"] == str(folder / "predictions-new.npy")
+    assert infer_run(folder, rows="predictions", nodes=np.arange(2))["out"] == str(folder / "predictions-some.npy")
 
 
 def test_hidden_and_outputs_are_not_mixed_up(trained, tmp_path, monkeypatch, capfd):

@@ -66,10 +66,10 @@ def infer_run(
     Args:
         run: its folder; the weights are the best by val, or the last.
         out: file; None: in the folder of the run, called by its rows: `outputs.npy` (`outputs-user.npy`, of another type than its target;
-            `outputs-some.npy`, of some nodes). An `.npy` holds float32[n, width], whose row i is that of node i of the store, or of the
-            i-th of `nodes`; a `.parquet` the user's `id` of each node, and a list column `outputs` or `hidden`. Of predictions an `.npy`
-            holds int64[n] classes, uint8[n, width] labels or float32 numbers; a `.parquet` or `.csv` your ids, and columns as those of
-            `train(..., predictions=)`.
+            `outputs-test.npy`, of the part test, `outputs-new.npy`, of nodes in `new.csv`, `outputs-some.npy`, of nodes in an array). An
+            `.npy` holds float32[n, width], whose row i is that of node i of the store, or of the i-th of `nodes`; a `.parquet` the user's
+            `id` of each node, and a list column `outputs` or `hidden`. Of predictions an `.npy` holds int64[n] classes, uint8[n, width]
+            labels or float32 numbers; a `.parquet` or `.csv` your ids, and columns as those of `train(..., predictions=)`.
         rows: "outputs": of the last layer, logits before any softmax, or numbers in the unit of the labels; "hidden": of the layer before
             it, embeddings; "predictions": what outputs say, a class for instance. Of a run that learnt edges, outputs are embeddings too:
             where these were links, the product of those of two nodes ranks the pair (see `infer_pairs`).
@@ -97,8 +97,7 @@ def infer_run(
     target = data.target if node_type is None else node_type
     if target not in types:
         raise UsageError(f"{argument('node_type', target)}: the model of {run} has outputs for {' and '.join(map(repr, types))} only")
-    name = "-".join([rows, *([file_name(target)] if target != data.target else []), *(["some"] if nodes is not None else [])])
-    path, ending = _file_of(rows, folder / f"{name}.npy" if out is None else out)
+    path, ending = _file_of(rows, folder / _name(rows, None if target == data.target else target, nodes) if out is None else out)
     refuse_overwritten(path, "nodes", nodes)
     model = model.to(tensor_device(device) if device != "cpu" else device)
     steps = _steps_to(rows, data, model, target, folder)
@@ -145,6 +144,12 @@ def infer_run(
         "epoch": epoch,
         "seconds": time.perf_counter() - started,
     }
+
+
+def _name(rows: str, node_type: NodeType | None, nodes: Any) -> str:
+    """The name of a file for rows, so that those of other nodes stay."""
+    some = Path(nodes).stem if isinstance(nodes, str | os.PathLike) else None if nodes is None else "some"
+    return "-".join([rows, *([] if node_type is None else [file_name(node_type)]), *([] if some is None else [some])]) + ".npy"
 
 
 def _file_of(rows: str, out: str | os.PathLike[str]) -> ResultFile:
