@@ -352,6 +352,7 @@ def test_what_is_said_of_pairs(field, kind, store, typed, tmp_path, monkeypatch)
     edge_type = of.type_with_links()
     result, task = run(of, tmp_path / "run", field, epochs=2), read_training_data(of, config_of(of, field)).task
     made = infer_pairs(tmp_path / "run", "test")
+    assert made["out"] == str(tmp_path / "run" / "pairs-test.npy")
     said, links = np.load(made["out"]), of.links("test", edge_type)
     assert made["edge_type"] == list(edge_type)
     assert said.shape == (links.shape[1], task.num_outputs) == tuple(made["shape"])

@@ -17,8 +17,8 @@ def infer(
         Path | None,
         typer.Option(
             help="File for the rows: .npy (row i is node or pair i) or .parquet (with your ids); of pairs and predictions also .csv. "
-            "(default: in RUN: outputs, hidden, predictions or pairs.npy; of the part test outputs-test.npy, of nodes in new.csv "
-            "outputs-new.npy)"
+            "(default: in RUN: outputs.npy, hidden.npy or predictions.npy; of the part test outputs-test.npy or pairs-test.npy, of those "
+            "in new.csv outputs-new.npy or pairs-new.npy)"
         ),
     ] = None,
     rows: Annotated[

@@ -97,7 +97,7 @@ def infer_run(
     target = data.target if node_type is None else node_type
     if target not in types:
         raise UsageError(f"{argument('node_type', target)}: the model of {run} has outputs for {' and '.join(map(repr, types))} only")
-    path, ending = _file_of(rows, folder / _name(rows, None if target == data.target else target, nodes) if out is None else out)
+    path, ending = _file_of(rows, folder / default_name(rows, None if target == data.target else target, nodes) if out is None else out)
     refuse_overwritten(path, "nodes", nodes)
     model = model.to(tensor_device(device) if device != "cpu" else device)
     steps = _steps_to(rows, data, model, target, folder)
@@ -146,10 +146,10 @@ def infer_run(
     }
 
 
-def _name(rows: str, node_type: NodeType | None, nodes: Any) -> str:
-    """The name of a file for rows, so that those of other nodes stay."""
-    some = Path(nodes).stem if isinstance(nodes, str | os.PathLike) else None if nodes is None else "some"
-    return "-".join([rows, *([] if node_type is None else [file_name(node_type)]), *([] if some is None else [some])]) + ".npy"
+def default_name(what: str, node_type: NodeType | None, given: Any) -> str:
+    """The name of a file for rows of nodes or pairs that were `given`, so that those of others stay."""
+    some = Path(given).stem if isinstance(given, str | os.PathLike) else None if given is None else "some"
+    return "-".join([what, *([] if node_type is None else [file_name(node_type)]), *([] if some is None else [some])]) + ".npy"
 
 
 def _file_of(rows: str, out: str | os.PathLike[str]) -> ResultFile:

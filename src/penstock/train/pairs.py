@@ -29,7 +29,7 @@ from penstock.store.results import refuse_overwritten, result_file
 from penstock.store.whole_file import replacing
 from penstock.train.data import TrainingData
 from penstock.train.edge_labels import LabelledEdges
-from penstock.train.finished import learnt
+from penstock.train.finished import default_name, learnt
 from penstock.train.held_out import PAIRS, PARTS, HeldOutEdges, Rows, rows_of
 from penstock.train.inference import source_of, steps_of
 from penstock.train.predictions import columns_of
@@ -54,9 +54,10 @@ def infer_pairs(
         run: its folder; the weights are the best by val, or the last.
         pairs: whole numbers [n, 2] or [2, n], sources first; two pairs are read as [2, n]. Or the name of a part that was held out of the
             store, "val" or "test". Or a file of pairs (see `penstock.store.given_links`).
-        out: an `.npy` file, whose row i is that of pair i; None: `pairs.npy` in the folder of the run. Of a run that learnt links it holds
-            their scores, float32[n]; of one that learnt labels numbers in their unit, or logits, float32[n, width]. A `.csv` or `.parquet`
-            has your ids of both ends, `src` and `dst`, and a `score`, or the `class`, labels or numbers that are predicted.
+        out: an `.npy` file, whose row i is that of pair i; None: in the folder of the run, `pairs-test.npy` of the part test,
+            `pairs-new.npy` of those in `new.csv`, `pairs-some.npy` of an array. Of a run that learnt links it holds their scores,
+            float32[n]; of one that learnt labels numbers in their unit, or logits, float32[n, width]. A `.csv` or `.parquet` has your ids
+            of both ends, `src` and `dst`, and a `score`, or the `class`, labels or numbers that are predicted.
         store, inductive, batch_size, num_workers, device, progress: as of `infer_run`.
     Returns:
         What was written, as plain values; `shape` is that of an `.npy`.
@@ -68,7 +69,7 @@ def infer_pairs(
     if data.edges is None:
         raise UsageError(f"{run} learnt nothing of pairs: {argument('pairs')} are for runs that learnt links or labels of edges")
     ends = _ends(data.store, data.edges.edge_type, pairs)
-    path, ending = result_file(folder / "pairs.npy" if out is None else out, "out", (".npy", ".csv", ".parquet"))
+    path, ending = result_file(folder / default_name("pairs", None, pairs) if out is None else out, "out", (".npy", ".csv", ".parquet"))
     refuse_overwritten(path, "pairs", pairs)
     model = model.to(tensor_device(device) if device != "cpu" else device)
     started, how = time.perf_counter(), {"batch_size": batch_size, "num_workers": num_workers, "device": next(model.parameters()).device}
