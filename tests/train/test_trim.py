@@ -261,15 +261,24 @@ class CuttingTypes(Attentive):
         return x_dict
 
 
+class CuttingTypesOfBatch(CuttingTypes):
+    """Takes all that it needs from a batch."""
+
+    def forward(self, batch):
+        return super().forward(batch.x_dict, batch.edge_index_dict, batch.num_sampled_nodes_dict, batch.num_sampled_edges_dict)
+
+
 @pytest.mark.parametrize("num_nodes", [(12, 4, 3), (12, 200, 3), (200, 60, 3), (200, 1, 90)])
 @pytest.mark.parametrize("is_hgt", [False, True])
 def test_typed_models_that_cut_rows_themselves(num_nodes, is_hgt):
     """They are called as ever, and give what they gave whole; by themselves they lose edges of types whose hops find no new nodes."""
     data = typed_data(num_nodes)
     whole = (Attentive(data) if is_hgt else Typed()).double()
-    model = CuttingTypes(data).double()
+    model, of_batch = CuttingTypes(data).double(), CuttingTypesOfBatch(data)
     model.layers = whole.layers
     expected, model = copy.deepcopy(whole), penstock.trim(model)
+    of_batch.layers = model.layers
+    penstock.trim(of_batch)
     seed = int(np.random.default_rng().integers(1 << 30))
     for batch in list(penstock.NeighborLoader(data, [3, 2, 2], input_nodes="a", batch_size=5, shuffle=True, seed=seed))[:SOME]:
         rows = model(batch.x_dict, batch.edge_index_dict, batch.num_sampled_nodes_dict, batch.num_sampled_edges_dict)["a"]
@@ -277,6 +286,7 @@ def test_typed_models_that_cut_rows_themselves(num_nodes, is_hgt):
         for layer in expected.layers:
             x = {key: rows_of.tanh() for key, rows_of in layer(x, batch.edge_index_dict).items()}
         assert_alike([rows[: batch["a"].batch_size]], [x["a"][: batch["a"].batch_size]])
+        assert torch.equal(of_batch(batch)["a"], rows)
 
 
 @pytest.mark.parametrize("kind", ["hgt, lazy", "hgt, mine, lazy"])

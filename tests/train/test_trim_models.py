@@ -19,6 +19,7 @@ import penstock
 from penstock.errors import MissingFieldError, UsageError
 from penstock.feed.layers import hops_of
 from penstock.train import trimmed
+from penstock.train.trimming import _leave_uncut
 from tests.train.trimming_cases import CASES, WIDTH, Model, assert_alike, hops, make_batch, make_data, of_edges, results
 
 
@@ -356,15 +357,37 @@ def test_edges_that_are_cut_need_no_second_look(monkeypatch):
     assert len(compared) == 1
 
 
+class OfBatch(Cutting):
+    """Takes all that it needs from a batch."""
+
+    def forward(self, batch):
+        return super().forward(batch.x, batch.edge_index, batch.num_sampled_nodes, batch.num_sampled_edges)
+
+
+@pytest.mark.parametrize("num_neighbors", [(4, 3, 2), (1, 1, 8)])
+def test_models_that_cut_rows_of_a_batch(num_neighbors):
+    model, batch = OfBatch(CASES["sage"][0]).double(), make_batch(make_data(3000, 30_000), num_neighbors)
+    counts = batch.num_sampled_nodes, batch.num_sampled_edges
+    given, whole = copy.deepcopy(counts), model(batch)
+    penstock.trim(model)
+    for _ in range(2):
+        assert_alike([model(batch)], [whole[: batch.batch_size]])
+    assert (batch.num_sampled_nodes, batch.num_sampled_edges) == given
+    assert batch.num_sampled_nodes is counts[0]
+    del batch.num_sampled_nodes, batch.num_sampled_edges
+    (same,), _ = _leave_uncut(model, (batch,), {})
+    assert same is batch
+
+
 @pytest.mark.parametrize("num_neighbors", [(4, 3, 2), (1, 1, 8)], ids=["edges without rows", "fewer rows than are cut"])
 def test_rows_are_not_cut_twice(num_neighbors):
     """By numbers that a model finds elsewhere: the error says so."""
 
-    class OfBatch(Cutting):
+    class Elsewhere(Cutting):
         def forward(self, batch):
-            return super().forward(batch.x, batch.edge_index, batch.num_sampled_nodes, batch.num_sampled_edges)
+            return super().forward(batch["of"].x, batch["of"].edge_index, batch["of"].num_sampled_nodes, batch["of"].num_sampled_edges)
 
-    model, batch = OfBatch(CASES["sage"][0]).double(), make_batch(make_data(3000, 30_000), num_neighbors)
+    model, batch = Elsewhere(CASES["sage"][0]).double(), {"of": make_batch(make_data(3000, 30_000), num_neighbors)}
     model(batch)
     with pytest.raises((IndexError, RuntimeError)) as caught:
         penstock.trim(model)(batch)

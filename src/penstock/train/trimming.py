@@ -6,6 +6,7 @@ what the whole batch gives, up to the order of sums. This module says which mode
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 from torch_geometric import nn as pyg
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.utils import trim_to_layer
 
 from penstock.errors import NotSupportedError, UsageError
@@ -60,7 +62,7 @@ def trim(model: Model, also: Collection[type[pyg.MessagePassing]] = ()) -> Model
     as they were, and so do its results for edges from elsewhere. What stands between the layers gets fewer rows: a skip connection must
     take the first rows of what it skips, `out + x[: len(out)]`; a batch norm in training sees only the rows that are needed; a sum over all
     rows, such as a virtual node's, changes. A model that cuts rows itself by PyG's `trim_to_layer` does so no more: of the counts of a
-    batch that its modules are given, all but the first are 0.
+    batch that its modules are given, or of a batch itself, all but the first are 0.
 
     Args:
         model: of PyG's layers, also in `HeteroConv` or made by `to_hetero`; rows of several layers may be joined by `JumpingKnowledge`.
@@ -184,20 +186,32 @@ class _Explaining(Replacing):
 
 
 def _leave_uncut(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Of a part that calls `trim_to_layer`: the numbers of nodes and edges by hop that it is given are such that nothing is cut by them.
-    The layers have cut those rows already."""
+    """Of a part that calls `trim_to_layer`: the numbers of nodes and edges by hop that it is given, or a batch has that it is given, are
+    such that nothing is cut by them. The layers have cut those rows already."""
     return tuple(map(_of_one_hop, args)), {name: _of_one_hop(value) for name, value in kwargs.items()}
 
 
 def _of_one_hop(counts: Any) -> Any:
-    """Numbers by hop of a batch that layers know, also those of each type, as if nothing was found after the first; anything else as it
-    is, since a list may be there to be filled."""
+    """Numbers by hop of a batch that layers know, also those of each type, or a batch, as if nothing was found after the first; anything
+    else as it is, since a list may be there to be filled."""
+    if isinstance(counts, Data | HeteroData):
+        return _batch_of_one_hop(counts)
     if isinstance(counts, dict) and counts and all(isinstance(value, list) for value in counts.values()):
         cut = {key: _of_one_hop(value) for key, value in counts.items()}
         return cut if any(cut[key] is not value for key, value in counts.items()) else counts
     if not isinstance(counts, list) or not all(isinstance(count, int) for count in counts) or not any(counts[1:]):
         return counts
     return [count if hop == 0 else 0 for hop, count in enumerate(counts)] if are_counts(counts) else counts
+
+
+def _batch_of_one_hop(batch: Data | HeteroData) -> Data | HeteroData:
+    """A shallow copy of a batch with such numbers, or the batch where it has none."""
+    copied, is_cut = copy.copy(batch), False
+    for store, changed in zip(batch.stores, copied.stores, strict=True):
+        for name in ("num_sampled_nodes", "num_sampled_edges"):
+            if name in store and (cut := _of_one_hop(store[name])) is not store[name]:
+                changed[name], is_cut = cut, True
+    return copied if is_cut else batch
 
 
 def _cut_alike(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
