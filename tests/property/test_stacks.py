@@ -196,6 +196,48 @@ def test_after_a_failure_all_is_well():
         assert_rows(table.submit(ids).wait(), ids, arrays)
 
 
+@pytest.mark.parametrize("where", ["deciding", "copying misses in"])
+def test_an_interrupt_leaves_no_rows_that_never_came(where, monkeypatch):
+    """As by Ctrl-C, which may come between any two steps: the directory then lists rows that the cache does not have."""
+    arrays = make_arrays()
+    cache = CachedTier(lambda: LRU(NUM_ROWS, 20), HostTier(arrays))
+    table = TieredTable(cache, kinds_of(arrays))
+    assert_rows(table.submit(np.arange(10)).wait(), np.arange(10), arrays)
+    access = cache.policy.access
+
+    def interrupt(*given):
+        if where == "deciding":
+            access(*given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((cache.policy, "access") if where == "deciding" else (cache._fast, "write")), interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            table.submit(np.arange(5, 15)).wait()
+    for start in (5, 3, 12):
+        ids = np.arange(start, start + 9)
+        assert_rows(table.submit(ids).wait(), ids, arrays)
+
+
+def test_an_interrupt_while_a_batch_is_announced(monkeypatch):
+    arrays = make_arrays()
+    cache = CachedTier(lambda: Belady(NUM_ROWS, 12, 1), HostTier(arrays))
+    announce = cache.policy.announce
+
+    def interrupt(ids):
+        announce(ids)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache.policy, "announce", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            cache.announce(np.arange(5))
+    cache.restart()
+    ids = np.arange(3, 9)
+    cache.announce(ids)
+    assert_rows(TieredTable(cache, kinds_of(arrays)).submit(ids).wait(), ids, arrays)
+
+
 def test_a_pass_that_nobody_ends_does_not_hold_up_the_next(monkeypatch):
     monkeypatch.setattr("penstock.gather.cached._DRAIN_S", 0.05)
     arrays = make_arrays()

@@ -127,8 +127,9 @@ class CachedTier:
             return
         with self._lock:
             started = time.perf_counter()
-            self._policy_ahead().announce(rows)
-            self._num_announced += 1
+            policy = self._policy_ahead()
+            self._num_announced += 1  # first: if this thread is interrupted, a new pass forgets what was announced
+            policy.announce(rows)
             self.stats.add_deciding(time.perf_counter() - started)
 
     def restart(self) -> None:
@@ -150,13 +151,17 @@ class CachedTier:
         """
         self._take_over_after_fork()
         with self._lock:
-            started = time.perf_counter()
-            change = self.policy.access(rows) if marks is None else Change(marks, np.empty(0, np.int64), np.empty(0, np.int32))
-            decided = time.perf_counter()
-            self.stats.add_deciding(decided - started)
-            self._num_announced -= self._num_announced > 0
             number = self._num_decided
-            self._num_decided += not self.is_static
+            self._num_decided += not self.is_static  # before the policy decides: who is interrupted there loses the read, as below
+            try:
+                started = time.perf_counter()
+                change = self.policy.access(rows) if marks is None else Change(marks, np.empty(0, np.int64), np.empty(0, np.int32))
+                decided = time.perf_counter()
+                self.stats.add_deciding(decided - started)
+                self._num_announced -= self._num_announced > 0
+            except BaseException:
+                self._lose(number)
+                raise
         try:
             misses = np.flatnonzero(change.hit_slots < 0)
             beneath = self.slow.submit(rows[misses], outs, places[misses])
@@ -201,10 +206,12 @@ class CachedTier:
                     into, inserted = change.into.astype(np.int64), read.places[change.inserted]
                     timed(lambda: self._fast.write(into, read.outs, inserted), "update", spans)
                     self.stats.add_updating(spans[-1][2] - spans[-1][1])
-                    return moved
-                finally:
-                    self._num_committed = number + 1
-                    self._turn.notify_all()
+                except BaseException:  # the directory lists rows that were not copied in
+                    self._begin_again()
+                    raise
+                self._num_committed = number + 1
+                self._turn.notify_all()
+                return moved
         hits = np.flatnonzero(change.hit_slots >= 0)
         # the cache has lost the content that the decision assumed
         again = around(self.slow).submit(read.rows[hits], read.outs, read.places[hits])

@@ -26,6 +26,10 @@ def test_nothing_is_wanted():
     assert rows_of().in_order(0) == rows_of().requests(8, 0.0, 0.0) == distinct_rows(np.zeros(9, np.int64), 2.0) == 0.0
 
 
+def test_rows_without_bytes_cost_nothing():
+    assert rows_of(row_bytes=0).requests(8, 500.0, 900.0) == 0.0
+
+
 @pytest.mark.parametrize("times", [0.25, 0.5, 1.0, 1.5, 2.0])
 def test_distinct_rows_of_fewer_and_of_more_batches(times):
     random = np.random.default_rng(1)

@@ -42,7 +42,7 @@ class SpooledRows:
             group: batches that are spooled together.
             missed: rows per batch that no cache has. distinct: distinct ones among those of the group.
         """
-        if missed <= 0:
+        if missed <= 0 or not self.row_bytes:  # rows without bytes are not read
             return 0.0
         alone = missed * (1 + self.row_bytes / self._hole)
         share = min(1.0, self.half_bytes / (group * missed * self.row_bytes))
