@@ -197,6 +197,17 @@ def test_a_panel_shows_paths_as_they_are():
     assert "out/g [/x] [v2]" in console.file.getvalue()
 
 
+def test_a_note_leaves_the_panel_beneath_it_as_it_is():
+    console = Console(file=io.StringIO(), force_terminal=True, width=200)
+    panel = Panel(console)
+    panel._live.start()
+    panel.batch_done(EpochRecord(epoch=0, loss=1.5, num_batches=1), 1)
+    panel.note("predicting [/x]")
+    panel.close()
+    assert "predicting [/x]" in console.file.getvalue()
+    assert "[bold]" not in console.file.getvalue()
+
+
 def test_a_run_without_any_score_is_drawn_without_a_word():
     assert "svg" in plots.draw_scores([EpochRecord(epoch=0)], "auc")
     assert "svg" in plots.draw_scores([EpochRecord(epoch=0, val=12.5)], "rmse")
