@@ -245,10 +245,13 @@ def _bound(of_class: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return given
 
 
-_look_up = torch.compiler.disable(hops_of)  # like `_layer_of`: compiled, it would be compiled again for the sizes of each batch
+_untraced: Any = torch.compiler.disable
+"""A look-up that `torch.compile` traced would be compiled again for the sizes of each batch."""
+
+_look_up = _untraced(hops_of)
 
 
-@torch.compiler.disable
+@_untraced
 def _layer_of(hops: Hops, edge_index: Tensor, sources: Tensor, num_dst: int | None) -> Layer:
     """What a layer needs that is given these rows of sources, and so many of destinations; None: destinations have no rows.
 
