@@ -17,7 +17,7 @@ from rich.console import Console
 from penstock.cli import run
 from penstock.report import plots
 from penstock.report.live import Panel
-from penstock.report.timeline import LANES, stack
+from penstock.report.timeline import LANES, describe, stack
 from penstock.report.words import count, num_bytes
 from penstock.store import ingest
 from penstock.train import EpochRecord
@@ -211,6 +211,12 @@ def test_a_note_leaves_the_panel_beneath_it_as_it_is():
 def test_a_run_without_any_score_is_drawn_without_a_word():
     assert "svg" in plots.draw_scores([EpochRecord(epoch=0)], "auc")
     assert "svg" in plots.draw_scores([EpochRecord(epoch=0, val=12.5)], "rmse")
+
+
+@pytest.mark.parametrize(("num_batches", "said"), [(1, "Batch 4 of epoch 2, "), (3, "Batches 4 to 6 of epoch 2, ")])
+def test_which_batches_are_drawn(num_batches, said):
+    timeline = {"first_batch": 3, "num_batches": num_batches, "epoch": 1, "seconds": 1.0, "covered_s": {}}
+    assert describe(timeline, [EpochRecord(0, num_batches=9)]).startswith(said)
 
 
 def test_names_that_others_chose_are_no_formulas():
