@@ -18,7 +18,7 @@ from penstock.cli import run
 from penstock.report import plots
 from penstock.report.live import Panel
 from penstock.report.timeline import LANES, describe, stack
-from penstock.report.words import count, num_bytes
+from penstock.report.words import count, kept, num_bytes
 from penstock.store import ingest
 from penstock.train import EpochRecord
 from tests.train.stores import make_data, make_store
@@ -211,6 +211,13 @@ def test_a_note_leaves_the_panel_beneath_it_as_it_is():
 def test_a_run_without_any_score_is_drawn_without_a_word():
     assert "svg" in plots.draw_scores([EpochRecord(epoch=0)], "auc")
     assert "svg" in plots.draw_scores([EpochRecord(epoch=0, val=12.5)], "rmse")
+
+
+def test_a_policy_without_features_keeps_nothing_and_says_so():
+    plan = {"order": "random", "policy": "presample", "cache": "10%", "neighbor_cache": None, "device_policy": None}
+    description = {"plan": {**plan, "neighbor_policy": None}, "list_bytes": 0, "loaded_bytes": 0, "cache_bytes": 99, "memory": ""}
+    assert kept({**description, "features": {}}) == "random order, presample keeps no rows, for nodes have no features"
+    assert kept({**description, "features": {"node": [2, 3]}}).startswith("random order, presample keeps 10% of the rows: 99 B with")
 
 
 @pytest.mark.parametrize(("num_batches", "said"), [(1, "Batch 4 of epoch 2, "), (3, "Batches 4 to 6 of epoch 2, ")])
