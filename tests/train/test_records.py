@@ -60,6 +60,10 @@ def test_when_a_run_is_over(scores, patience, is_over):
     assert after(*scores).is_over(9, patience) == is_over
 
 
+def test_a_run_beyond_its_end_says_how_many_epochs_it_has():
+    assert after(0.1, 0.2, 0.3).position(2) == "the end, after 3 epochs"
+
+
 def test_a_history_is_what_its_state_says():
     history = after(0.5, None, 0.75, 0.75)
     history.record.num_batches = 3

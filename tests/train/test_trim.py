@@ -37,8 +37,15 @@ def test_rows_and_gradients_are_those_of_the_whole_batch(case):
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # which dynamo looks at
 @pytest.mark.parametrize("case", ["sage", "gcn, weights", *ATTENTION])
-def test_under_torch_compile(case):
+def test_under_torch_compile(case, monkeypatch):
     make, names = CASES[case]
+    note, is_traced = trimmed.Forward.note, []
+
+    def spied(*args, **kwargs):
+        is_traced.append(torch.compiler.is_compiling())
+        return note(*args, **kwargs)
+
+    monkeypatch.setattr(trimmed.Forward, "note", spied)
     model = Model(make).double()
     compiled = torch.compile(penstock.trim(copy.deepcopy(model)), backend="eager")
     for conv in [*model.convs, *compiled.convs]:
@@ -47,6 +54,8 @@ def test_under_torch_compile(case):
         batch = make_batch(make_data(200 + seed))
         edges = of_edges(names, batch.num_edges)
         assert_alike(results(compiled, batch, edges), results(model, batch, edges))
+    assert is_traced, "no look-up"
+    assert not any(is_traced), "look-ups are compiled again for the sizes of each batch"
 
 
 def test_every_layer_that_is_known_is_tried():

@@ -17,8 +17,8 @@ from rich.console import Console
 from penstock.cli import run
 from penstock.report import plots
 from penstock.report.live import Panel
-from penstock.report.timeline import LANES, stack
-from penstock.report.words import count, num_bytes
+from penstock.report.timeline import LANES, describe, stack
+from penstock.report.words import count, kept, num_bytes
 from penstock.store import ingest
 from penstock.train import EpochRecord
 from tests.train.stores import make_data, make_store
@@ -197,9 +197,33 @@ def test_a_panel_shows_paths_as_they_are():
     assert "out/g [/x] [v2]" in console.file.getvalue()
 
 
+def test_a_note_leaves_the_panel_beneath_it_as_it_is():
+    console = Console(file=io.StringIO(), force_terminal=True, width=200)
+    panel = Panel(console)
+    panel._live.start()
+    panel.batch_done(EpochRecord(epoch=0, loss=1.5, num_batches=1), 1)
+    panel.note("predicting [/x]")
+    panel.close()
+    assert "predicting [/x]" in console.file.getvalue()
+    assert "[bold]" not in console.file.getvalue()
+
+
 def test_a_run_without_any_score_is_drawn_without_a_word():
     assert "svg" in plots.draw_scores([EpochRecord(epoch=0)], "auc")
     assert "svg" in plots.draw_scores([EpochRecord(epoch=0, val=12.5)], "rmse")
+
+
+def test_a_policy_without_features_keeps_nothing_and_says_so():
+    plan = {"order": "random", "policy": "presample", "cache": "10%", "neighbor_cache": None, "device_policy": None}
+    description = {"plan": {**plan, "neighbor_policy": None}, "list_bytes": 0, "loaded_bytes": 0, "cache_bytes": 99, "memory": ""}
+    assert kept({**description, "features": {}}) == "random order, presample keeps no rows, for nodes have no features"
+    assert kept({**description, "features": {"node": [2, 3]}}).startswith("random order, presample keeps 10% of the rows: 99 B with")
+
+
+@pytest.mark.parametrize(("num_batches", "said"), [(1, "Batch 4 of epoch 2, "), (3, "Batches 4 to 6 of epoch 2, ")])
+def test_which_batches_are_drawn(num_batches, said):
+    timeline = {"first_batch": 3, "num_batches": num_batches, "epoch": 1, "seconds": 1.0, "covered_s": {}}
+    assert describe(timeline, [EpochRecord(0, num_batches=9)]).startswith(said)
 
 
 def test_names_that_others_chose_are_no_formulas():

@@ -157,7 +157,8 @@ def _report(error: Exception, arguments: list[str]) -> int:
         return REFUSED  # no arguments at all: the parser has printed the help
     if isinstance(error, _CLICK_ERROR):
         command = getattr(getattr(error, "ctx", None), "command_path", "penstock")
-        message = f"{error.format_message().rstrip('.')}. See '{command} --help'"  # type: ignore[attr-defined]
+        message = error.format_message().rstrip(".")  # type: ignore[attr-defined]
+        message = f"{message}{'' if message.endswith('?') else '.'} See '{command} --help'"
         return _say(message, "UsageError", REFUSED, arguments)
     if os.environ.get("PENSTOCK_TRACEBACK"):
         traceback.print_exception(error)

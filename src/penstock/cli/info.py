@@ -71,6 +71,7 @@ def _field(spec: ArraySpec) -> dict[str, Any]:
 
 def as_text(store: Store) -> str:
     """Return what a store holds as lines for people."""
+    from penstock.sources.splits import PARTS
     from penstock.store import format_bytes
     from penstock.store.format import ENDS
 
@@ -83,7 +84,8 @@ def as_text(store: Store) -> str:
             size = format_bytes(sum(spec.data_bytes for spec in entry.packed.arrays()))
             lines.append(f"    packed by {entry.packed.made.get('by', '?')}: {', '.join(entry.packed.fields)}, {size} more")
         for split, parts in entry.splits.items():
-            lines.append(f"    split {split}: " + ", ".join(f"{part} {spec.shape[0]:,}" for part, spec in parts.items()))
+            in_order = sorted(parts.items(), key=lambda each: (*PARTS, each[0]).index(each[0]))
+            lines.append(f"    split {split}: " + ", ".join(f"{part} {spec.shape[0]:,}" for part, spec in in_order))
     for name, entry in store.manifest.edges.items():
         mean = entry.num_edges / max(1, store.num_nodes[name[2]])
         lines.append(f"edges {name[0]}-{name[1]}->{name[2]}: {entry.num_edges:,}, {mean:.1f} into a node{_fields(entry.fields)}")

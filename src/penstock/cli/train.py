@@ -248,8 +248,8 @@ def _train(
 ) -> None:
     """Train a standard model on a store, and write a report. If it is killed, --resume continues to the very same weights.
 
-    Several processes train together if torchrun starts them: torchrun --nproc-per-node 2 -m penstock train STORE. STORE may then be a
-    partition.
+    Several processes train together under torchrun: torchrun --nproc-per-node 2 -m penstock train STORE.
+    STORE may then be a partition.
     """
     out, predictions, resume = (given.pop(name) for name in ("out", "predictions", "resume"))
     settings = {**given, "store": str(store), "num_neighbors": parse_fanouts(given["num_neighbors"], given["layers"])}

@@ -9,6 +9,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from penstock.report import words
 from penstock.train import EpochRecord, Observer
@@ -150,7 +151,7 @@ class Panel(Observer):
 
     def note(self, message: str) -> None:
         """Print above the panel."""
-        self._console.print(words.printable(message), highlight=False, markup=False)
+        self._console.print(Text(words.printable(message)), highlight=False)  # markup=False would also hold for the panel beneath
 
     def opened(self, description: dict[str, Any]) -> None:
         """Print what is there."""

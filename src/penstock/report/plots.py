@@ -121,11 +121,12 @@ def draw_stages(history: list[EpochRecord], num_workers: int) -> str:
     for row, (_, parts, colours) in enumerate(bars):
         total, left = sum(parts.values()) or 1.0, 0.0
         for name, value in parts.items():
-            share = 100 * value / total
-            axes.barh(row, share, left=left, color=colours.get(name, GREY), edgecolor="white", linewidth=0.8, height=0.55)
+            share, colour = 100 * value / total, colours.get(name, GREY)
+            axes.barh(row, share, left=left, color=colour, edgecolor="white", linewidth=0.8, height=0.55)
             if share > 7:
                 shown = name if share > 16 else name.split()[0]
-                axes.text(left + share / 2, row, f"{shown}\n{share:.0f} %", ha="center", va="center", fontsize=7.5, color="white")
+                ink = "black" if colour == GREY else "white"
+                axes.text(left + share / 2, row, f"{shown}\n{share:.0f} %", ha="center", va="center", fontsize=7.5, color=ink)
             left += share
     axes.set_yticks(range(len(bars)), [f"{name}\n{words.seconds(sum(parts.values()))}" for name, parts, _ in bars])
     axes.invert_yaxis()

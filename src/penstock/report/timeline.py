@@ -75,9 +75,10 @@ def as_trace(timeline: dict[str, Any]) -> dict[str, Any]:
 def describe(timeline: dict[str, Any], history: list[EpochRecord]) -> str:
     """Return sentences about what the picture shows, and the sums over the whole run."""
     covered, whole = timeline["covered_s"], timeline["seconds"]
-    last = timeline["first_batch"] + timeline["num_batches"]
+    first, last = timeline["first_batch"] + 1, timeline["first_batch"] + timeline["num_batches"]
+    batches = f"Batch {first}" if first == last else f"Batches {first} to {last}"
     text = (
-        f"Batches {timeline['first_batch'] + 1} to {last} of epoch {timeline['epoch'] + 1}, in {words.seconds(whole)}: a lane for each "
+        f"{batches} of epoch {timeline['epoch'] + 1}, in {words.seconds(whole)}: a lane for each "
         "kind of work (sampling includes the reading of neighbour lists), bars side by side where several threads are at it, "
         "neighbouring batches in two shades, and red across where the model waits. "
     )

@@ -84,8 +84,9 @@ def kept(description: dict[str, Any]) -> str:
     is_shared = plan["neighbor_cache"] == "shared"
     is_fitted = bool(description["memory"])
     share, parts = "a share" if is_shared or is_fitted else plan["cache"], [f"{plan['order']} order"]
-    if plan["policy"] and description["features"]:
-        parts.append(f"{plan['policy']} keeps {share} of the rows: {num_bytes(row_bytes)} with directory and state")
+    if plan["policy"]:
+        rows = f"{share} of the rows: {num_bytes(row_bytes)} with directory and state"
+        parts.append(f"{plan['policy']} keeps {rows if description['features'] else 'no rows, for nodes have no features'}")
     if plan["device_policy"] and description["features"]:
         parts.append(f"{plan['device_policy']} keeps {plan['device_cache'] or 'what finds room'} of the rows on the device")
     if plan["neighbor_policy"] and (list_bytes or not is_fitted):

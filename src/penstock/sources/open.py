@@ -85,7 +85,7 @@ def _open_path(path: Path, options: _Options) -> Source:
             return _call(open_ogb, options, "an OGB folder", path)
         if not any(file_format(part) for part in path.iterdir()):
             raise InputError(
-                f"{path}: no graph that is known here: no raw/ of OGB, no processed/ of MAG240M, "
+                f"{path}: no graph that is known here: no raw/ of OGB with edges, no processed/ of MAG240M, "
                 "no metadata.yaml of GraphBolt, no CSV or Parquet part files"
             )
         return _call(open_edge_list, options, "an edge list", path)
@@ -97,7 +97,7 @@ def _open_path(path: Path, options: _Options) -> Source:
     if path.suffix.lower() == ".json":
         return _call(lambda: open_description(path), options, "a description")
     if any(file_format(part) not in ("csv", "mtx", "parquet") and not are_arrays(part) for part in expand(path, Path())):
-        known = ".npz, .csv, .tsv, .txt, .mtx, .parquet, .json, and .npy or .pt of shape [2, number of edges]"
+        known = ".npz, .csv, .tsv, .txt, .mtx, .parquet, .json, .npy or .pt of shape [2, number of edges], and folders"
         raise InputError(f"{path}: not a kind of file that a graph can be read from; known are {known}")
     return _call(open_edge_list, options, "an edge list", path)
 

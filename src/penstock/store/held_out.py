@@ -244,7 +244,7 @@ def _choosers(
         key, bounds = rng.derive_key(seed, 0, rng.HOLD_OUT), np.cumsum([shares[part] for part in PARTS])
         choosers: dict[EdgeType, Chooser] = {e: ByChance(key, bounds, both_ways, is_reversed=e != chosen) for e in types}
     else:
-        with stage(progress, f"order of {by}", 4 * store.num_edges[chosen], "edges"):
+        with stage(progress, f"order of {by}, read four times", 4 * store.num_edges[chosen], "edges"):
             firsts = find_firsts(store, chosen, by, shares, progress)
         choosers = dict.fromkeys(types, lambda block: by_value(block.columns[by], firsts))
     if not given:

@@ -96,7 +96,8 @@ def draw_accesses(name: str, order: dict[str, Any]) -> Figure:
     left, right = figure.subplots(1, 2)
     rows, lists = order["accesses"]["rows"], order["accesses"]["lists"]
     left.step(rows["cdf"]["visits"], [100 * share for share in rows["cdf"]["share"]], where="post", color="#3b6fb6")
-    frame(left, f"nodes read at most so often in {rows['num_epochs']} epochs, %")
+    epochs = "1 epoch" if rows["num_epochs"] == 1 else f"{rows['num_epochs']} epochs"
+    frame(left, f"nodes read at most so often in {epochs}, %")
     left.set_xscale("log")
     left.set_xlabel("reads of a node")
     left.set_ylim(0, 102)

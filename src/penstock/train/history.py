@@ -65,7 +65,7 @@ class History:
     def position(self, num_epochs: int) -> str:
         """Where the run is, in words."""
         if self.record.epoch >= num_epochs:
-            return f"the end, after {num_epochs} epoch{'s' * (num_epochs != 1)}"
+            return f"the end, after {self.record.epoch} epoch{'s' * (self.record.epoch != 1)}"
         return f"epoch {self.record.epoch + 1}, batch {self.record.num_batches}"
 
     def as_state(self) -> dict[str, Any]:

@@ -167,7 +167,7 @@ class Trimmed(TrimmedLayer):
         is_one_sided = rows[1] is None and self.kind in OF_PRODUCTS
         is_seen = all(isinstance(each, Tensor) for each in (edge_index, *rows[: 1 if is_one_sided else 2]))
         num_src, num_dst = (len(rows[0]), None if is_one_sided else len(rows[1])) if is_seen else (0, 0)
-        hops = hops_of(edge_index, num_src, num_dst) if is_seen else None
+        hops = _look_up(edge_index, num_src, num_dst) if is_seen else None
         if hops is None:
             return None
         layer = _layer_of(hops, edge_index, rows[0], num_dst)
@@ -221,7 +221,7 @@ class TrimmedOfTypes(TrimmedLayer):
         layers = {}
         for edge_type, ends in edges.items():
             num_src, num_dst = (len(x[edge_type[at]]) for at in (0, 2))
-            hops = hops_of(ends, num_src, num_dst)
+            hops = _look_up(ends, num_src, num_dst)
             if hops is None:
                 return None
             layers[edge_type] = _layer_of(hops, ends, x[edge_type[0]], num_dst)
@@ -245,6 +245,13 @@ def _bound(of_class: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return given
 
 
+_untraced: Any = torch.compiler.disable
+"""A look-up that `torch.compile` traced would be compiled again for the sizes of each batch."""
+
+_look_up = _untraced(hops_of)
+
+
+@_untraced
 def _layer_of(hops: Hops, edge_index: Tensor, sources: Tensor, num_dst: int | None) -> Layer:
     """What a layer needs that is given these rows of sources, and so many of destinations; None: destinations have no rows.
 

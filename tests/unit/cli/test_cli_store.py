@@ -115,7 +115,7 @@ BAD = [
     (["info", "nowhere"], "nowhere does not exist: give the folder of a store"),
     (["info", "{edges}"], "is a file: a store is a folder"),
     (["check", "nowhere", "--deep"], "nowhere does not exist"),
-    (["ingset"], "No such command 'ingset'"),
+    (["ingset"], "No such command 'ingset'. Did you mean 'ingest'? See 'penstock --help'"),
 ]
 
 

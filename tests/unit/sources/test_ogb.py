@@ -8,10 +8,11 @@ import pytest
 import torch
 from tests.tables import check_table, edges_of, read_all
 
+from penstock.cli.info import as_text
 from penstock.errors import InputError, UsageError
 from penstock.records import EDGE, NODE
 from penstock.sources import open_source
-from penstock.store import ingest
+from penstock.store import Store, ingest
 
 RNG = np.random.default_rng(0)
 EDGES = RNG.integers(0, 30, (2, 100))
@@ -139,6 +140,10 @@ def test_mag(tmp_path):
     np.testing.assert_array_equal(columns["node_year"], YEARS)
     assert source.nodes["author"].table is None
     check_split(source, "paper")
+
+
+def test_info_names_the_parts_in_the_order_of_their_use(arxiv, tmp_path):
+    assert "    split default: train 3, val 2, test 1\n" in as_text(Store.open(ingest(arxiv, tmp_path / "store").path))
 
 
 def test_relations_and_parts_without_rows(arxiv, tmp_path):

@@ -282,7 +282,7 @@ def test_a_description_is_utf8_whatever_the_locale(described, monkeypatch):
     [
         ("absent.csv", {}, MissingFileError, "absent.csv: no such file or folder"),
         ("absent-*.csv", {}, MissingFileError, r"absent-\*.csv: no CSV, Parquet, .mtx or .npy file there"),
-        ("x.pdf", {}, InputError, "x.pdf: not a kind of file that a graph can be read from"),
+        ("x.pdf", {}, InputError, "x.pdf: not a kind of file that a graph can be read from; known are .*, and folders$"),
         ("x.npy", {}, InputError, "x.npy: holds float16; node ids are integers"),
         ("t.npy", {}, InputError, r"t.npy: has shape \[3, 3\]; an edge_index has shape \[2, number of edges\]"),
         ("e.npy", {"src": "0"}, UsageError, "edges node-to-node: 'src' is to come from a column, and e.npy is an array"),

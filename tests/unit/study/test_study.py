@@ -242,6 +242,7 @@ def test_the_command_writes_tables_and_pictures(store, tmp_path, capsys):
         drawn = ElementTree.parse(tmp_path / f"{name}.svg").getroot()
         assert len(list(drawn.iter("{http://www.w3.org/2000/svg}path"))) > 20
         assert (tmp_path / f"{name}.png").stat().st_size > 5000
+    assert "in 1 epoch, %" in (tmp_path / "accesses-random.svg").read_text()  # each picture names its texts in comments
 
 
 def test_every_policy_and_every_order_is_drawn(result):
