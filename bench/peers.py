@@ -22,6 +22,9 @@ from typing import Any
 
 from bench.common import ROOT, foreign_load, spread, write_result
 
+REST_S = 2.0
+"""Before each round of a contender: worker processes of the one before, which has ended its round, still make what they had begun."""
+
 
 class Contender:
     """A process that serves rounds."""
@@ -66,6 +69,7 @@ def compare(contenders: list[Contender], rounds: int, warmup: int, num_batches: 
     """Run rounds in alternation; the first is a warm-up for all and not counted."""
     for number in range(rounds + 1):
         for contender in contenders:
+            time.sleep(REST_S)
             result = contender.run(warmup, num_batches)
             if number == 0:
                 contender.rounds.clear()

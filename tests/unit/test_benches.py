@@ -73,6 +73,7 @@ def toy(tmp_path, monkeypatch):
 @pytest.mark.parametrize("mode", [*(pytest.param(mode, marks=pytest.mark.deep) for mode in ("sample", "features", "train")), "loop"])
 def test_peers(mode, toy, monkeypatch):
     store = graphs.make("small", toy)
+    monkeypatch.setattr(peers, "REST_S", 0.0)
     monkeypatch.setattr(sys, "argv", ["peers", str(store), "--mode", mode, "--rounds", "2", "--warmup", "0", "--batches", "1"])
     peers.main()
     result = json.loads((toy / "results" / f"peers-small-{mode}.json").read_text())
